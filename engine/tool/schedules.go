@@ -9,35 +9,35 @@ import (
 	"github.com/adhocore/gronx"
 )
 
-// A Job is a prompt that the conversation gives itself later.
+// A Job is a prompt that the conversation schedules for itself.
 type Job struct {
 	ID        string    `json:"id,omitempty"`
-	Cron      string    `json:"cron,omitempty"` // five fields, local time; empty for one that At alone names
+	Cron      string    `json:"cron,omitempty"` // five fields, local time; empty if only At is set
 	At        time.Time `json:"at,omitzero"`    // when it is due next
 	Prompt    string    `json:"prompt,omitempty"`
-	Recurring bool      `json:"recurring,omitempty"` // it fires at every time of Cron, not only at the next
-	Wakeup    bool      `json:"wakeup,omitempty"`    // it continues a loop that the model paces itself
+	Recurring bool      `json:"recurring,omitempty"` // it fires at every time of Cron, not only at the next one
+	Wakeup    bool      `json:"wakeup,omitempty"`    // it continues a loop whose pace the model sets
 	Durable   bool      `json:"durable,omitempty"`   // it survives the process of the agent
 }
 
-// Schedules keep the jobs of a conversation and fire them. They are safe for concurrent
+// Schedules stores the jobs of a conversation and fires them. It is safe for concurrent
 // use.
 type Schedules interface {
-	// Add adds a job and returns it as it is kept.
+	// Add adds a job and returns it as stored.
 	Add(ctx context.Context, job Job) (Job, error)
 	// Remove removes a job. The error is a [UseError] if there is none.
 	Remove(ctx context.Context, id string) error
-	// List returns the jobs, the oldest first.
+	// List returns the jobs, oldest first.
 	List(ctx context.Context) ([]Job, error)
 }
 
-// JobLife is how long a job recurs.
+// JobLife is how long a recurring job exists.
 const JobLife = 7 * 24 * time.Hour
 
 // MaxJobs is how many jobs a conversation can have.
 const MaxJobs = 50
 
-// NextTime returns the next time of a cron expression behind a time.
+// NextTime returns the next time of a cron expression after a time.
 func NextTime(cron string, after time.Time) (time.Time, error) {
 	if len(strings.Fields(cron)) != 5 || !gronx.IsValid(cron) {
 		return time.Time{}, Misuse("Invalid cron expression '%s'. Expected 5 fields: M H DoM Mon DoW.", cron)
@@ -49,11 +49,11 @@ func NextTime(cron string, after time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// NoJob is the error for a job that does not exist.
+// NoJob returns the error for a job that does not exist.
 func NoJob(id string) error { return Misuse("No scheduled job with id '%s'", id) }
 
-// HumanSchedule says in words when a job recurs, or returns the expression if that is hard
-// to say.
+// HumanSchedule describes in words when a job recurs, or returns the expression if that is
+// too complicated.
 func HumanSchedule(cron string) string {
 	var minute, hour, every int
 	f := strings.Fields(cron)

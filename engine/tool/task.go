@@ -10,75 +10,75 @@ import (
 	"time"
 )
 
-// The states of a task, as the protocol names them.
+// States of a task, as the protocol names them.
 const (
 	TaskRunning   = "running"
-	TaskCompleted = "completed" // ended by itself, well
-	TaskFailed    = "failed"    // ended by itself, badly
-	TaskKilled    = "killed"    // was ended
+	TaskCompleted = "completed" // it ended successfully
+	TaskFailed    = "failed"    // it ended with a failure
+	TaskKilled    = "killed"    // it was stopped
 )
 
-// The kinds of tasks, as the protocol names them.
+// Kinds of tasks, as the protocol names them.
 const (
 	TaskBash  = "local_bash"
 	TaskAgent = "local_agent"
 )
 
-// A TaskInfo says what a task is and how it stands.
+// A TaskInfo describes a task and its status.
 type TaskInfo struct {
 	ID          string // such as "b9f526abc"
 	RunID       string
 	ToolUseID   string // of the call that started it
-	Agent       string // the subagent that started it; empty if the conversation itself did
-	AgentType   string // of a subagent: what kind it is
+	Agent       string // id of the subagent that started it; empty if the conversation itself did
+	AgentType   string // type of a subagent
 	Kind        string // [TaskBash], [TaskAgent]
 	Description string
 	Command     string // of a shell task
-	Background  bool   // whether it goes on beside the calls; false while its call waits for it
+	Background  bool   // it runs beside the calls; false while its call waits for it
 	Status      string // [TaskRunning], …
-	ExitCode    *int   // of a shell task that ended by itself
+	ExitCode    *int   // of a shell task that was not stopped
 	Started     time.Time
 	Ended       time.Time // zero while it runs
-	OutputFile  string    // where its output is; empty if it is nowhere on disk
-	Summary     string    // one line about how it ended, for the model and for people
+	OutputFile  string    // file with its output; empty if it is not on disk
+	Summary     string    // one line about its end, for the model and for people
 	Event       string    // of a command whose output is reported: the lines before its end
 }
 
-// A TaskOutput is what a task has said so far.
+// A TaskOutput is the output of a task so far.
 type TaskOutput struct {
-	Text      string // the end of it
-	Total     int64  // how many bytes it was in all
-	Truncated bool   // whether Text is not all of it
+	Text      string // the end of the output
+	Total     int64  // total size in bytes
+	Truncated bool   // Text is not the whole output
 }
 
-// A Task is work that goes on beside the calls, or could: a command, a subagent. It
-// is safe for concurrent use.
+// A Task is work that runs beside the calls, or could: a command, a subagent. It is safe
+// for concurrent use.
 type Task interface {
-	// Info says how the task stands.
+	// Info returns the status of the task.
 	Info() TaskInfo
-	// Output returns the end of what the task has said, at most limit bytes.
+	// Output returns the end of the task's output, at most limit bytes.
 	Output(limit int) TaskOutput
-	// Stop ends the task and returns when it has ended, within a few seconds.
+	// Stop stops the task and returns when it has ended, within a few seconds.
 	Stop()
-	// Background lets the task go on beside the calls; the call that waits for
-	// it returns. It reports whether there was one.
+	// Background moves the task to the background; the call that waits for it returns. It
+	// reports whether there was such a call.
 	Background() bool
-	// Done is closed when the task has ended.
+	// Done returns a channel that is closed when the task has ended.
 	Done() <-chan struct{}
 }
 
-// TaskStarted is the [Event] that a task began, or that a call has waited for its
-// task so long that it is worth telling (Background is false then).
+// TaskStarted is the [Event] that a task has started, or that a call has waited for its
+// task long enough to report it (Background is false then).
 type TaskStarted struct{ Info TaskInfo }
 
 // TaskUpdated is the [Event] that a reported task continues in the
 // background.
 type TaskUpdated struct{ Info TaskInfo }
 
-// TaskPrinted is the [Event] that a command whose call waits for it has printed something.
+// TaskPrinted is the [Event] that a command has printed something while its call waits.
 type TaskPrinted struct {
 	Info TaskInfo
-	Tail string // the end of what it printed so far
+	Tail string // the end of its output so far
 }
 
 // TaskReported is the [Event] that a command whose output is reported has printed lines, or
@@ -91,18 +91,18 @@ type TaskReported struct {
 // TaskEnded is the [Event] that a reported task has ended.
 type TaskEnded struct{ Info TaskInfo }
 
-// Tasks are the tasks of a conversation, those that ended included. Its zero value
-// is empty; it is safe for concurrent use.
+// Tasks is the list of tasks of a conversation, including those that have ended. Its zero
+// value is empty; it is safe for concurrent use.
 type Tasks struct {
 	mu      sync.Mutex
 	list    []Task
-	stopped map[string]bool // somebody asked for their end
+	stopped map[string]bool // tasks that were stopped on request
 }
 
-// keptTasks bounds how many tasks that ended are remembered.
+// keptTasks is how many ended tasks are remembered.
 const keptTasks = 256
 
-// Add puts a task on the list. It takes the place of one with its id that has ended.
+// Add adds a task to the list. It replaces an ended one with the same id.
 func (t *Tasks) Add(task Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,8 +134,8 @@ func (t *Tasks) Get(id string) (Task, bool) {
 	return nil, false
 }
 
-// Stop ends the task of an id because somebody asked for it, and returns when it
-// has ended. It reports whether there is one.
+// Stop stops the task with an id on request, and returns when it has ended. It reports
+// whether there is one.
 func (t *Tasks) Stop(id string) bool {
 	task, ok := t.Get(id)
 	if !ok {
@@ -148,7 +148,7 @@ func (t *Tasks) Stop(id string) bool {
 	return true
 }
 
-// MarkStopped records that somebody asked for the end of a task.
+// MarkStopped records that a task is stopped on request.
 func (t *Tasks) MarkStopped(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +158,7 @@ func (t *Tasks) MarkStopped(id string) {
 	t.stopped[id] = true
 }
 
-// Stopped reports whether the task of an id was marked by [Tasks.Stop] or
+// Stopped reports whether the task with an id was marked by [Tasks.Stop] or
 // [Tasks.MarkStopped].
 func (t *Tasks) Stopped(id string) bool {
 	t.mu.Lock()
@@ -166,14 +166,14 @@ func (t *Tasks) Stopped(id string) bool {
 	return t.stopped[id]
 }
 
-// All returns the tasks in the order they were added.
+// All returns the tasks in the order in which they were added.
 func (t *Tasks) All() []Task {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]Task(nil), t.list...)
 }
 
-// Running returns what the tasks are that run in the background now.
+// Running returns the tasks that run in the background now.
 func (t *Tasks) Running() []TaskInfo {
 	var running []TaskInfo
 	for _, task := range t.All() {
@@ -184,15 +184,15 @@ func (t *Tasks) Running() []TaskInfo {
 	return running
 }
 
-// RunningOf returns those of [Tasks.Running] that a subagent started, or the
-// conversation itself with an empty id.
+// RunningOf returns the tasks of [Tasks.Running] that a subagent started, or the
+// conversation itself if the id is empty.
 func (t *Tasks) RunningOf(agent string) []TaskInfo {
 	return slices.DeleteFunc(t.Running(), func(info TaskInfo) bool { return info.Agent != agent })
 }
 
-// Background lets the running call of an id, or all with an empty one, go on in
-// the background, what a subagent waits for before the subagent. It calls moved after
-// each, if it is not nil, and returns how many there were.
+// Background moves the running call with an id to the background, or all calls if the id is
+// empty; a call that a subagent waits for comes before the subagent. It calls moved, if not
+// nil, after each, and returns how many there were.
 func (t *Tasks) Background(toolUseID string, moved func()) int {
 	n := 0
 	for _, task := range slices.Backward(t.All()) {
@@ -208,11 +208,11 @@ func (t *Tasks) Background(toolUseID string, moved func()) int {
 	return n
 }
 
-// NewTaskID makes an id for a task: the prefix, which tells its kind, and eight
+// NewTaskID returns an id for a task: the prefix, which identifies its kind, and eight
 // digits. Shell tasks have "b".
 func NewTaskID(prefix string) string { return prefix + digits() }
 
-// NewRunID makes an id for one run of a task.
+// NewRunID returns an id for one run of a task.
 func NewRunID() string {
 	at := strconv.FormatInt(time.Now().UnixMilli(), 36)
 	return strings.Repeat("0", max(0, 9-len(at))) + at + "-" + digits()

@@ -1,9 +1,8 @@
-// Package tool is the seam between the engine and what it can do.
+// Package tool defines the interface between the engine and its tools.
 //
-// A [Tool] has a name, a description and a schema for the model, and runs under a
-// context. It knows neither the protocol nor the policy: before it runs, somebody
-// else has decided that it may, from the [Access] that it says it needs. The
-// built-in tools are the packages below this one.
+// A [Tool] has a name, a description and a schema for the model, and runs under a context. It does not
+// depend on the protocol or the policy: before it runs, the policy has decided that it may, based on
+// the [Access] that it declares. The built-in tools are in the packages below this one.
 package tool
 
 import (
@@ -17,57 +16,55 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Tool is something that the model can have done. It is safe for concurrent use
-// and keeps no state of a conversation: that is in the [Env].
+// A Tool is an action that the model can request. It is safe for concurrent use and holds no state of
+// a conversation, which is in the [Env].
 type Tool interface {
-	// Spec says what the tool is. It never changes.
+	// Spec describes the tool. It never changes.
 	Spec() *Spec
-	// Access says what a call would touch. The input is valid by the schema.
-	// The policy decides about each; a tool that touches nothing returns none.
+	// Access returns what a call would touch. The input is valid according to the schema. The policy
+	// decides about each access; a tool that touches nothing returns none.
 	Access(env *Env, input json.RawMessage) ([]Access, error)
-	// Run does it. An error becomes a result that tells the model; see
-	// [UseError]. When ctx ends Run returns soon, with nothing of it left
-	// running.
+	// Run runs the tool. An error becomes a result for the model; see [UseError]. When ctx ends, Run
+	// returns soon, and leaves nothing running.
 	Run(ctx context.Context, call *Call) (*Result, error)
 }
 
 // A PathTool is a tool whose input names files or directories.
 type PathTool interface {
 	Tool
-	// Absolute returns a valid input with every path in it absolute and clean: relative
-	// paths are relative to the working directory, ~ is the home, and a .. is taken away
-	// with the name before it, whatever that name is on disk. Rules, hooks and hosts see
-	// this input, and Run opens the very paths in it. Absolute of its result changes nothing.
+	// Absolute returns a valid input with every path in it absolute and clean: relative paths are
+	// relative to the working directory, ~ is the home directory, and a .. is removed with the element
+	// before it, whatever that is on disk. Rules, hooks and hosts see this input, and Run opens
+	// exactly the paths in it. Absolute is idempotent.
 	Absolute(env *Env, input json.RawMessage) (json.RawMessage, error)
 }
 
-// A Spec says what a tool is.
+// A Spec describes a tool.
 type Spec struct {
 	Name        string
-	Aliases     []string        // other names that are accepted
+	Aliases     []string        // other accepted names
 	RulesOf     string          // another tool whose permission rules hold for this one, too
-	Server      string          // of a tool of an MCP server: the server, as it is in Name
+	Server      string          // for an MCP tool: the server, as in Name
 	Description string          // for the model
 	Schema      json.RawMessage // JSON Schema of the input, an object
-	// ReadOnly tools have no effects: they may start while the model still
-	// writes, and run beside each other.
+	// ReadOnly tools have no effects: they may start during the model's answer, and run concurrently.
 	ReadOnly bool
 
 	compiled compiledSchema
 }
 
-// A Kind is a way to touch something.
+// A Kind is a kind of access.
 type Kind string
 
-// The ways to touch something.
+// Kinds of access.
 const (
 	Read    Kind = "read"    // Path is read
 	Write   Kind = "write"   // Path is created, changed or removed
 	Execute Kind = "execute" // Command is run by a shell
 	Fetch   Kind = "fetch"   // URL is fetched
-	Agent   Kind = "agent"   // the agent Name is started, under a policy of its own
+	Agent   Kind = "agent"   // the agent Name is started, under its own policy
 	Skill   Kind = "skill"   // the skill or command Name is used
-	Other   Kind = "other"   // anything else; decided by the tool's name alone
+	Other   Kind = "other"   // anything else; decided only by the tool's name
 )
 
 // An Access is one thing that a call touches.
@@ -75,34 +72,33 @@ type Access struct {
 	Kind    Kind   `json:"kind"`
 	Path    string `json:"path,omitempty"` // absolute, not resolved
 	Command string `json:"command,omitempty"`
-	// URL is what is fetched. A resource of an MCP server has its own here, the
-	// kind Other and the server's as Name, such as "mcp__db"; if it is a file's,
-	// rules about that file hold.
+	// URL is the address to fetch. For an MCP resource it is that of the resource; then the kind is
+	// Other and Name is the server, such as "mcp__db". If it is the URL of a file, rules about that
+	// file apply.
 	URL  string `json:"url,omitempty"`
 	Name string `json:"name,omitempty"`
-	// Sandbox says where a command would run: [Inside] one, [Outside] because the
-	// model asked for it, or nothing if there is none or the settings say so.
+	// Sandbox is where a command would run: [Inside] a sandbox, [Outside] because the model requested
+	// it, or empty if there is none or the settings exclude the command.
 	Sandbox string `json:"sandbox,omitempty"`
-	// Unwalled says that the model asked for a command to run outside of the read
-	// wall. Proof alone does not allow it then.
+	// Unwalled means that the model requested to run a command outside of the read wall. Then proof
+	// alone does not allow it.
 	Unwalled bool `json:"unwalled,omitempty"`
 }
 
-// A Place says where the command of a call runs, which depends on what allowed the
-// call.
+// A Place is where the command of a call runs, which depends on what allowed the call.
 type Place string
 
 // The places where commands run.
 const (
-	Anywhere  Place = ""          // in the workspace sandbox if the settings switch it on, else unconfined
+	Anywhere  Place = ""          // in the workspace sandbox if the settings enable it, else unconfined
 	ReadWall  Place = "read"      // behind the read wall: it can change nothing and reach nobody
 	Workspace Place = "workspace" // where it can change only the working directories
 )
 
-// The places where a command can run; see [Access].
+// Values of [Access.Sandbox].
 const (
 	Inside  = "inside"
-	Outside = "outside" // never without being asked about
+	Outside = "outside" // always needs permission
 )
 
 // A Call is one use of a tool.
@@ -111,21 +107,21 @@ type Call struct {
 	Input json.RawMessage // valid by the schema
 	Env   *Env
 
-	// Resolved has the targets of the paths of the call's [Access], as they were
-	// judged. A file tool opens these files and no others: it refuses a path that
-	// leads elsewhere by then, or that is not here. Nil means that nobody judged
-	// the call; then a path inside the roots may not lead out of them.
+	// Resolved has the targets of the paths in the call's [Access], as the policy decided about them.
+	// A file tool opens only these files: it rejects a path that now resolves elsewhere, or that is
+	// not in the map. If nil, the policy has not decided; then a path inside the roots must not lead
+	// out of them.
 	Resolved map[string]Target
 
-	// Place says where a command of the call runs.
+	// Place is where a command of the call runs.
 	Place Place
 
-	// Hooks calls hooks about something that the call is about to do. It reports why they keep it from
-	// happening. It may be nil; see [Call.Blocked].
+	// Hooks runs hooks about an effect that the call is about to have. It returns the reason if they
+	// block it. It may be nil; see [Call.Blocked].
 	Hooks func(wire.HookInput) (reason string, blocked bool)
 }
 
-// Blocked calls hooks, and reports why they keep the call from doing what the input is about.
+// Blocked runs hooks, and returns the reason if they block the effect that the input describes.
 func (c *Call) Blocked(in wire.HookInput) (reason string, blocked bool) {
 	if c.Hooks == nil {
 		return "", false
@@ -133,45 +129,43 @@ func (c *Call) Blocked(in wire.HookInput) (reason string, blocked bool) {
 	return c.Hooks(in)
 }
 
-// A Target is the file that a path leads to. The policy judges it, and the tool
-// opens it.
+// A Target is the file that a path resolves to. The policy decides about it, and the tool opens it.
 type Target struct {
 	Path string      // absolute, with every symbolic link followed; empty if that failed
 	Info fs.FileInfo // nil if there is no such file
 }
 
-// A Result is what a tool did.
+// A Result is the result of a tool.
 type Result struct {
 	Content    wire.Content // for the model
 	Structured any          // for programs: the tool_use_result of the protocol; encoded as JSON
-	IsError    bool         // for a failure that has a structured result of its own; see also errors
+	IsError    bool         // for a failure with its own structured result; see also errors
 	Follow     []string     // for the model and the host, after the results
 }
 
-// Text returns a result that is text for the model, with what programs get.
+// Text returns a result with text for the model and a structured result for programs.
 func Text(text string, structured any) *Result {
 	return &Result{Content: wire.Text(text), Structured: structured}
 }
 
-// A UseError says that the model used a tool in a wrong way, and how to use it
-// right. The model receives it inside <tool_use_error> tags, which clients look for.
-// Other errors are sent as they are.
+// A UseError means that the model used a tool incorrectly, and explains how to use it. The model
+// receives it inside <tool_use_error> tags, which clients look for. Other errors are sent verbatim.
 type UseError struct {
 	Message string
-	Issues  []Issue // what is wrong with an input that does not fit its schema
+	Issues  []Issue // errors of an input that does not match its schema
 }
 
 // An Issue is one error in an input, in a form for programs.
 type Issue struct {
 	Origin    string   `json:"origin,omitempty"`   // too_small, too_big: "string", "array" or "number"
-	Expected  string   `json:"expected,omitempty"` // invalid_type: the type that was expected
+	Expected  string   `json:"expected,omitempty"` // invalid_type: the expected type
 	Code      string   `json:"code"`               // invalid_type, invalid_value, invalid_format, unrecognized_keys, too_small, too_big, custom
-	Format    string   `json:"format,omitempty"`   // invalid_format: which
+	Format    string   `json:"format,omitempty"`   // invalid_format: the format
 	Minimum   *float64 `json:"minimum,omitempty"`
 	Maximum   *float64 `json:"maximum,omitempty"`
 	Inclusive bool     `json:"inclusive,omitempty"`
-	Values    []any    `json:"values,omitempty"` // invalid_value: what is possible
-	Keys      []string `json:"keys,omitempty"`   // unrecognized_keys: those
+	Values    []any    `json:"values,omitempty"` // invalid_value: the possible values
+	Keys      []string `json:"keys,omitempty"`   // unrecognized_keys: the keys
 	Path      []any    `json:"path"`             // names and indexes
 	Message   string   `json:"message"`
 }
@@ -184,7 +178,7 @@ func Misuse(format string, args ...any) error {
 	return &UseError{Message: fmt.Sprintf(format, args...)}
 }
 
-// program is the string that programs get of the error.
+// program returns the error for programs.
 func (e *UseError) program() string {
 	const invalid = "InputValidationError: "
 	switch {
@@ -202,8 +196,8 @@ func (e *UseError) program() string {
 	return "Error: " + e.Message
 }
 
-// Failed makes the result of a call that ended in an error: the text for the model
-// and the string for programs.
+// Failed returns the result of a call that ended in an error: the text for the model and the string
+// for programs.
 func Failed(err error) *Result {
 	text := err.Error()
 	var use *UseError

@@ -147,7 +147,7 @@ func TestComplete(t *testing.T) {
 		`{"a":"x"}`:                    `{"a":"x","b":false,"c":7}`,
 		` {"a":"x","b":true} `:         `{"a":"x","b":true,"c":7}`,
 		`{"a":"x","b":false,"c":1}`:    `{"a":"x","b":false,"c":1}`,
-		`{"b":true}`:                   `{"b":true}`, // it does not fit
+		`{"b":true}`:                   `{"b":true}`, // it does not match
 		`[]`:                           `[]`,
 		`{"a":"}","c":1, "b": false }`: `{"a":"}","c":1, "b": false }`,
 	} {

@@ -18,7 +18,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// compiledSchema is a schema made ready for use, once.
+// compiledSchema is a schema that is compiled once.
 type compiledSchema struct {
 	once     sync.Once
 	schema   *jsonschema.Schema
@@ -26,12 +26,11 @@ type compiledSchema struct {
 	err      error
 }
 
-// Validate checks an input against the schema of a tool. Members that the schema
-// does not know are let through unless it says otherwise, and so are numbers and booleans given as strings;
-// [Decode] reads them. There is one way to read an input that passes: it is valid
-// UTF-8, no name stands twice in an object, and none differs from another, or from
-// that of a parameter, in case only. An input that does not fit is a [UseError] that says what to
-// change; a schema that is none is another error.
+// Validate validates an input against the schema of a tool. It accepts unknown members unless the schema
+// forbids them, and numbers and booleans given as strings, which [Decode] converts. A valid input is
+// unambiguous: it is valid UTF-8, no name occurs twice in an object, and none differs from another, or from
+// that of a parameter, only in case. An invalid input is a [UseError] that explains what to change; an
+// invalid schema is another error.
 func Validate(spec *Spec, input json.RawMessage) error {
 	c := spec.compile()
 	if c.err != nil {
@@ -41,7 +40,7 @@ func Validate(spec *Spec, input json.RawMessage) error {
 		input = json.RawMessage("{}")
 	}
 	var value any
-	// A name that is there twice would be read in two ways by two readers.
+	// Decoders disagree about the value of a duplicate name.
 	err := strict(input)
 	if err == nil {
 		err = json.Unmarshal(input, &value)
@@ -65,7 +64,7 @@ func Validate(spec *Spec, input json.RawMessage) error {
 	return Invalid(spec, w.issues...)
 }
 
-// Invalid is the error that an input is not what a tool takes.
+// Invalid returns the error for an input that does not match the schema of a tool.
 func Invalid(spec *Spec, issues ...Issue) error {
 	word, text := "issues", make([]string, len(issues))
 	if len(issues) == 1 {
@@ -91,8 +90,8 @@ func (spec *Spec) compile() *compiledSchema {
 	return c
 }
 
-// Complete returns an input with the defaults that its schema has for members that
-// are not there. One that does not fit is returned as it is.
+// Complete returns an input with the defaults of its schema for missing members. An invalid input is
+// returned unchanged.
 func Complete(spec *Spec, input json.RawMessage) json.RawMessage {
 	c := spec.compile()
 	if c.err != nil {
@@ -125,8 +124,7 @@ func Complete(spec *Spec, input json.RawMessage) json.RawMessage {
 	return append(out[:len(out):len(out)], '}')
 }
 
-// A walker finds what is wrong with a value in words, and reads numbers and
-// booleans that were given as strings.
+// A walker describes the errors in a value, and converts numbers and booleans that were given as strings.
 type walker struct {
 	issues  []Issue
 	unknown []Issue
@@ -137,12 +135,12 @@ func (w *walker) add(at place, issue Issue, format string, args ...any) {
 	w.issues = append(w.issues, issue)
 }
 
-// A place is where in an input a value is: names and indexes.
+// A place is the position of a value in an input: names and indexes.
 type place []any
 
 func (p place) with(step any) place { return append(p[:len(p):len(p)], step) }
 
-// String is the place as people write it, such as todos[0].status.
+// String formats the place for people, such as todos[0].status.
 func (p place) String() string {
 	var b strings.Builder
 	for _, step := range p {
@@ -229,9 +227,9 @@ func (w *walker) walk(s *jsonschema.Schema, value any, at place) any {
 	return value
 }
 
-// names finds members whose names differ in case only from another member, or from a
-// parameter: some readers take one for the other, so what a person is shown could be
-// another value than the one that the tool uses. The schema may be nil.
+// names finds members whose names differ only in case from another member, or from a parameter. Some
+// decoders confuse them, so a person could see another value than the one that the tool uses. The schema
+// may be nil.
 func (w *walker) names(s *jsonschema.Schema, value any, at place) {
 	if s == nil {
 		s = new(jsonschema.Schema)
@@ -244,7 +242,7 @@ func (w *walker) names(s *jsonschema.Schema, value any, at place) {
 	case map[string]any:
 		folded := map[string][]string{}
 		for name := range v {
-			key := strings.ToLower(strings.ToUpper(name)) // as those who ignore case do
+			key := strings.ToLower(strings.ToUpper(name)) // as decoders do that ignore case
 			folded[key] = append(folded[key], name)
 		}
 		for name := range s.Properties {
@@ -264,7 +262,7 @@ func (w *walker) names(s *jsonschema.Schema, value any, at place) {
 	}
 }
 
-// wrongType is the issue that a value is of none of some types.
+// wrongType returns the issue for a value that has none of the given types.
 func wrongType(types []string) Issue {
 	var names []string
 	for _, t := range types {
@@ -276,7 +274,7 @@ func wrongType(types []string) Issue {
 	return Issue{Code: "invalid_type", Expected: strings.Join(names, " or ")}
 }
 
-// missing is the issue that a value is not there.
+// missing returns the issue for a missing value.
 func missing(s *jsonschema.Schema) Issue {
 	switch {
 	case s == nil:
@@ -323,8 +321,7 @@ func isType(t string, value any) bool {
 	return false
 }
 
-// fromString reads a value of a type that was given as a string, where there is
-// only one way to read it.
+// fromString converts a string to a value of a type, if that is unambiguous.
 func fromString(t, text string) (any, bool) {
 	switch text = strings.TrimSpace(text); t {
 	case "boolean":
@@ -371,10 +368,9 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// Decode reads an input that is valid by its schema, with numbers and booleans
-// that were given as strings. For those the target has fields of the types [Int]
-// and [Bool]. Names must be exactly those of the fields: what the policy saw is what
-// is read.
+// Decode decodes an input that is valid according to its schema, including numbers and booleans that were
+// given as strings. For those the target has fields of the types [Int] and [Bool]. Names must match those
+// of the fields exactly: the tool must read what the policy saw.
 func Decode(input json.RawMessage, target any) error {
 	if len(bytes.TrimSpace(input)) == 0 {
 		return nil
@@ -394,8 +390,8 @@ func Decode(input json.RawMessage, target any) error {
 	return nil
 }
 
-// SetMember returns an input, which is an object, with one member set to a string. Everything
-// else stays as it is, byte for byte; a member that is new comes last.
+// SetMember returns an input, which is an object, with one member set to a string. Everything else stays as
+// it is, byte for byte; a new member comes last.
 func SetMember(input json.RawMessage, name, value string) (json.RawMessage, error) {
 	quoted, err := jsontext.AppendQuote(nil, value)
 	if err != nil {
@@ -429,7 +425,7 @@ func SetMember(input json.RawMessage, name, value string) (json.RawMessage, erro
 	return slices.Concat(out, []byte(comma), key, []byte(":"), quoted, []byte("}")), nil
 }
 
-// strict reports what is wrong with JSON, a name that stands there twice included.
+// strict returns an error for invalid JSON, including duplicate names.
 func strict(input []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(input))
 	if err := d.SkipValue(); err != nil {
@@ -441,8 +437,8 @@ func strict(input []byte) error {
 	return nil
 }
 
-// exactly leaves out members whose names are not just those of the fields of a struct:
-// package json would take others that differ in case.
+// exactly removes members whose names do not match the fields of a struct exactly: package json would
+// accept others that differ in case.
 func exactly(input json.RawMessage, t reflect.Type) (json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(input, &members); err != nil || members == nil {
@@ -469,11 +465,10 @@ func exactly(input json.RawMessage, t reflect.Type) (json.RawMessage, error) {
 	return json.Marshal(members)
 }
 
-// An Int is an integer of an input that may be given as a string or as a number
-// with a zero fraction.
+// An Int is an integer in an input that may be given as a string or as a number with a zero fraction.
 type Int int64
 
-// UnmarshalJSON reads a number or a string with one; null leaves it as it is.
+// UnmarshalJSON decodes a number or a string with one; null leaves it unchanged.
 func (i *Int) UnmarshalJSON(data []byte) error {
 	text := strings.TrimSpace(strings.Trim(string(data), `"`))
 	if text == "null" || text == "" {
@@ -487,10 +482,10 @@ func (i *Int) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// A Bool is a boolean of an input that may be given as a string.
+// A Bool is a boolean in an input that may be given as a string.
 type Bool bool
 
-// UnmarshalJSON reads a boolean or a string with one; null leaves it as it is.
+// UnmarshalJSON decodes a boolean or a string with one; null leaves it unchanged.
 func (b *Bool) UnmarshalJSON(data []byte) error {
 	switch strings.TrimSpace(strings.Trim(string(data), `"`)) {
 	case "true":

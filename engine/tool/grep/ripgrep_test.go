@@ -13,8 +13,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// searches are what both do: our input, and the arguments of ripgrep that are not
-// the same for all.
+// searches are run by both programs: our input, and the arguments of ripgrep that
+// differ between searches.
 var searches = []struct {
 	rg    string // separated by spaces
 	input []any
@@ -31,7 +31,7 @@ var searches = []struct {
 	{"-c -i kelvin|straße|mask", []any{"pattern", "kelvin|straße|mask", "-i", true, "output_mode", "count"}},
 	{"-c (?i)todo\\(\\w+\\)", []any{"pattern", "(?i)todo\\(\\w+\\)", "output_mode", "count"}},
 	{"-c -i [k-s]{12}", []any{"pattern", "[k-s]{12}", "-i", true, "output_mode", "count"}},
-	// Classes of Unicode.
+	// Unicode classes.
 	{"-c \\w+_\\d+_\\w+", []any{"pattern", "\\w+_\\d+_\\w+", "output_mode", "count"}},
 	{"-c ^\\s+\\w\\w$", []any{"pattern", "^\\s+\\w\\w$", "output_mode", "count"}},
 	{"-c \\W\\w\\W\\w\\W\\w\\W\\w\\W", []any{"pattern", "\\W\\w\\W\\w\\W\\w\\W\\w\\W", "output_mode", "count"}},
@@ -44,7 +44,7 @@ var searches = []struct {
 	{"-c [[:upper:]]{8}[[:digit:]]", []any{"pattern", "[[:upper:]]{8}[[:digit:]]", "output_mode", "count"}},
 	{"-c .{250}", []any{"pattern", ".{250}", "output_mode", "count"}},
 	{"-c [^\\x20-\\x7e\\t]", []any{"pattern", "[^\\x20-\\x7e\\t]", "output_mode", "count"}},
-	// Anchors and nothing at all.
+	// Anchors and empty matches.
 	{"-c ^$", []any{"pattern", "^$", "output_mode", "count"}},
 	{"-c ^func", []any{"pattern", "^func", "output_mode", "count"}},
 	{"-c [;}]$", []any{"pattern", "[;}]$", "output_mode", "count"}},
@@ -54,14 +54,14 @@ var searches = []struct {
 	{"-l -U --multiline-dotall struct.\\{\\n\\}", []any{"pattern", "struct.\\{\\n\\}", "multiline", true}},
 	{"-l -U --multiline-dotall ^}\\n\\n\\nfunc", []any{"pattern", "^}\\n\\n\\nfunc", "multiline", true}},
 	{"-n -U --multiline-dotall defer.func\\(\\)\\s\\{\\s+\\w+\\.Close\\(\\)", []any{"pattern", "defer.func\\(\\)\\s\\{\\s+\\w+\\.Close\\(\\)", "multiline", true, "output_mode", "content"}},
-	// Kinds of files.
+	// File types.
 	{"-c -tmd \\bGo\\b", []any{"pattern", "\\bGo\\b", "type", "md", "output_mode", "count"}},
 	{"-c -tasm MOVQ", []any{"pattern", "MOVQ", "type", "asm", "output_mode", "count"}},
 	{"-c -g *_test.go t\\.Parallel", []any{"pattern", "t\\.Parallel", "glob", "*_test.go", "output_mode", "count"}},
 	{"-c -g *.{s,h} ^#define", []any{"pattern", "^#define", "glob", "*.{s,h}", "output_mode", "count"}},
 	{"-c -g !*_test.go -g !testdata panic\\(", []any{"pattern", "panic\\(", "glob", "!*_test.go,!testdata", "output_mode", "count"}},
 	{"-c -g http/**/*.go -g dnsclient*.go Transport|dnsmessage", []any{"pattern", "Transport|dnsmessage", "glob", "http/**/*.go dnsclient*.go", "output_mode", "count"}},
-	// Lines and what is around them.
+	// Lines and their context.
 	{"-n -C2 ErrNoProgress", []any{"pattern", "ErrNoProgress", "output_mode", "content", "-C", 2}},
 	{"-n -A3 -B1 ^type\\s\\w+er\\sinterface", []any{"pattern", "^type\\s\\w+er\\sinterface", "output_mode", "content", "-A", 3, "-B", 1}},
 	{"-N -i copyright.\\(c\\).\\d{4}", []any{"pattern", "copyright.\\(c\\).\\d{4}", "output_mode", "content", "-n", false, "-i", true}},
@@ -69,8 +69,8 @@ var searches = []struct {
 	{"-n -tgo \\s$", []any{"pattern", "\\s$", "type", "go", "output_mode", "content"}},
 }
 
-// Grep finds what ripgrep finds: in one package of the Go tree, or in all of
-// it with PARLEY_TEST_LONG.
+// Grep finds the same as ripgrep: in one package of the Go tree, or in all of it with
+// PARLEY_TEST_LONG.
 func TestLikeRipgrep(t *testing.T) {
 	rg, err := exec.LookPath("rg")
 	if err != nil {
@@ -110,7 +110,7 @@ func compare(t *testing.T, got, want []string) {
 	t.Helper()
 	count := map[string]int{}
 	for _, line := range want {
-		// Long lines are cut by us.
+		// We truncate long lines.
 		if line = strings.TrimPrefix(line, "./"); line != "" && len(line) < 1000 {
 			count[strings.ToValidUTF8(strings.TrimSuffix(line, "\r"), "\ufffd")]++
 		}

@@ -1,4 +1,5 @@
-// Package killshell is the tool TaskStop, formerly KillShell: it stops a task in the background.
+// Package killshell implements the tool TaskStop, formerly KillShell, which stops a task in the
+// background.
 package killshell
 
 import (
@@ -22,7 +23,7 @@ const schema = `{
 	}
 }`
 
-// Tool is TaskStop.
+// Tool is the tool TaskStop.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -30,13 +31,13 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "TaskStop", Aliases: []string{"KillShell", "KillBash"}, Description: description, Schema: json.RawMessage(schema)}}
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	TaskID  string `json:"task_id"`
 	ShellID string `json:"shell_id"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Message  string `json:"message"`
 	TaskID   string `json:"task_id"`
@@ -44,10 +45,10 @@ type Output struct {
 	Command  string `json:"command,omitempty"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
-// Access is none: the task is the conversation's own.
+// Access returns nothing: the task belongs to the conversation.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
 // Run stops the task.
@@ -80,7 +81,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	out := &Output{Message: message, TaskID: info.ID, TaskType: info.Kind, Command: info.Command}
 	var text strings.Builder
 	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false) // the command is to be read
+	e.SetEscapeHTML(false) // keep the command readable
 	if err := e.Encode(out); err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A command in the background is looked at while it runs, stopped, and looked at
-// again.
+// The output of a command in the background is read while it runs, and again after it
+// was stopped.
 func TestLifeOfATask(t *testing.T) {
 	env := tooltest.Env(t)
 	r := tooltest.Do(t, env, bash.New(nil), "command", "echo one; sleep 100", "run_in_background", true)
@@ -60,7 +60,7 @@ func TestLifeOfATask(t *testing.T) {
 	}
 }
 
-// The end of much output, with where the rest is.
+// The end of a large output, with the location of the rest.
 func TestMuch(t *testing.T) {
 	env := tooltest.Env(t)
 	r := tooltest.Do(t, env, bash.New(nil), "command", "yes 123456789 | head -30000; exit 7", "run_in_background", true)

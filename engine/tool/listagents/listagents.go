@@ -1,4 +1,5 @@
-// Package listagents is the tool ListAgents: the subagents of the conversation.
+// Package listagents implements the tool ListAgents, which lists the subagents of the
+// conversation.
 package listagents
 
 import (
@@ -14,7 +15,7 @@ import (
 //go:embed listagents.md
 var description string
 
-// Tool is ListAgents.
+// Tool is the tool ListAgents.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -22,20 +23,20 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "ListAgents", Description: description, Schema: json.RawMessage(`{"type": "object", "properties": {}}`), ReadOnly: true}}
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Listing  string    `json:"listing"`
 	Sections []Section `json:"sections"`
 	Notes    []string  `json:"notes"`
 }
 
-// A Section is agents of one kind.
+// A Section lists agents of one kind.
 type Section struct {
 	Title  string  `json:"title"`
 	Agents []Agent `json:"agents"`
 }
 
-// An Agent is one that was started.
+// An Agent is a subagent that was started.
 type Agent struct {
 	ID          string `json:"id"`
 	Type        string `json:"type"`
@@ -43,10 +44,10 @@ type Agent struct {
 	Status      string `json:"status"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
-// Access is none: the agents are the conversation's own.
+// Access returns nothing: the agents belong to the conversation.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
 // Run lists the agents.

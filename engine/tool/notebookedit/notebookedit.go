@@ -1,5 +1,5 @@
-// Package notebookedit is the tool NotebookEdit: it changes a cell of a Jupyter
-// notebook. Everything else in the file stays as it is, in its order.
+// Package notebookedit implements the tool NotebookEdit, which changes a cell of a
+// Jupyter notebook. Everything else in the file stays as it is, in its order.
 package notebookedit
 
 import (
@@ -37,10 +37,10 @@ const schema = `{
 	"required": ["notebook_path", "new_source"]
 }`
 
-// maxSize is the size of the biggest notebook.
+// maxSize is the maximum size of a notebook in bytes.
 const maxSize = 32 << 20
 
-// Tool is NotebookEdit.
+// Tool is the tool NotebookEdit.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -48,7 +48,7 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "NotebookEdit", Description: description, Schema: json.RawMessage(schema)}}
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	NotebookPath string `json:"notebook_path"`
 	CellID       string `json:"cell_id"`
@@ -57,7 +57,7 @@ type Input struct {
 	EditMode     string `json:"edit_mode"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	NewSource    string `json:"new_source"`
 	OldSource    string `json:"old_source,omitempty"`
@@ -71,7 +71,7 @@ type Output struct {
 	UpdatedFile  string `json:"updated_file"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // Absolute implements [tool.PathTool].
@@ -79,7 +79,7 @@ func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, 
 	return files.Absolute(env, input, "notebook_path", files.Named)
 }
 
-// Access is to write the notebook.
+// Access returns a write to the notebook.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	return files.Access(env, input, tool.Write, func(in *Input) string { return in.NotebookPath })
 }
@@ -141,13 +141,13 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	return tool.Text(said, out), nil
 }
 
-// A member is one of a JSON object.
+// A member is a member of a JSON object.
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-// An object is a JSON object that keeps its order.
+// An object is a JSON object that keeps the order of its members.
 type object []member
 
 func parseObject(data []byte) (object, error) {
@@ -224,7 +224,7 @@ func (o object) encode() json.RawMessage {
 	return b.Bytes()
 }
 
-// encode writes a value as notebooks do, with < and & as they are.
+// encode encodes a value as notebooks do, without escaping < and &.
 func encode(v any) json.RawMessage {
 	if raw, ok := v.(json.RawMessage); ok {
 		return raw
@@ -236,7 +236,7 @@ func encode(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// A notebook is one that is being changed.
+// A notebook is a notebook that is being changed.
 type notebook struct {
 	top   object
 	cells []json.RawMessage
@@ -267,7 +267,7 @@ func (nb *notebook) language() string {
 	return metadata.LanguageInfo.Name
 }
 
-// find returns the cell of an id, or of the number in "cell-3".
+// find returns the cell with an id, or with the number in "cell-3".
 func (nb *notebook) find(id string) (int, object, error) {
 	for i, raw := range nb.cells {
 		cell, err := parseObject(raw)
@@ -285,7 +285,7 @@ func (nb *notebook) find(id string) (int, object, error) {
 	return 0, nil, tool.Misuse("Cell with ID %q not found in notebook. Read it to see the ids.", id)
 }
 
-// change does what was asked for and says so.
+// change applies the requested change and returns a description of it.
 func (nb *notebook) change(in *Input, out *Output) (string, error) {
 	at, cell, err := -1, object(nil), error(nil)
 	if in.CellID != "" {
@@ -338,7 +338,7 @@ func (nb *notebook) change(in *Input, out *Output) (string, error) {
 	return fmt.Sprintf("Updated cell %s with %s", in.CellID, in.NewSource), nil
 }
 
-// hasIDs reports whether cells of the notebook have ids: since format 4.5.
+// hasIDs reports whether cells of the notebook have ids, which format 4.5 introduced.
 func (nb *notebook) hasIDs() bool {
 	var major, minor int
 	json.Unmarshal(nb.top.get("nbformat"), &major)
@@ -346,7 +346,7 @@ func (nb *notebook) hasIDs() bool {
 	return major > 4 || major == 4 && minor >= 5
 }
 
-// format writes the notebook, indented as the original was.
+// format encodes the notebook with the indentation of the original.
 func (nb *notebook) format(original string) string {
 	indent := " "
 	if _, rest, ok := strings.Cut(original, "{\n"); ok {

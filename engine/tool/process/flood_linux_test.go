@@ -14,8 +14,9 @@ import (
 	"github.com/parley-go/parley/engine/tool/process"
 )
 
-// A command that nobody stops prints 128 MB, or 5 GB with PARLEY_TEST_LONG: memory
-// stays flat, the disk takes no more than the limit, and both ends are there.
+// A command that nobody stops prints 128 MB, or 5 GB with PARLEY_TEST_LONG. Memory use
+// stays constant, disk use stays within the limit, and both ends of the output are
+// kept.
 func TestFlood(t *testing.T) {
 	shell, err := exec.LookPath("bash")
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasMarks says that the environment of processes can be seen.
+// hasMarks is true: the environment of processes is visible.
 const hasMarks = true
 
 func attributes() *syscall.SysProcAttr {
-	// A session of its own has no terminal to read from or to type into.
+	// A separate session has no terminal to read from or to type into.
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
@@ -22,8 +22,8 @@ func signalMarked(mark string, s syscall.Signal) {
 	each(mark, func(pid int) { signalOne(pid, mark, s) })
 }
 
-// sweep kills the processes that carry the mark until there are none, within a
-// bound.
+// sweep kills the processes that carry the mark until there are none, with a limit on
+// attempts.
 func sweep(mark string) {
 	unsureRounds := 3
 	for range 200 {
@@ -38,8 +38,8 @@ func sweep(mark string) {
 	}
 }
 
-// each calls f for the processes that carry the mark. unsure says that there was
-// one whose environment could not be seen, as in the middle of an exec.
+// each calls f for the processes that carry the mark. unsure is set if the environment
+// of one could not be read, as in the middle of an exec.
 func each(mark string, f func(pid int)) (found int, unsure bool) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -71,12 +71,12 @@ func each(mark string, f func(pid int)) (found int, unsure bool) {
 
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// signalOne sends a signal by a handle, so that a process id which is given to
-// another process meanwhile cannot make it the victim.
+// signalOne sends a signal through a pidfd, so that it cannot reach another process
+// that has got the same process id meanwhile.
 func signalOne(pid int, mark string, s syscall.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == unix.ENOSYS || err == unix.EPERM {
-		syscall.Kill(pid, s) // before Linux 5.3, or forbidden
+		syscall.Kill(pid, s) // before Linux 5.3, or not permitted
 		return
 	}
 	if err != nil {
@@ -89,7 +89,7 @@ func signalOne(pid int, mark string, s syscall.Signal) {
 	}
 }
 
-// has reports whether an environment, as the kernel shows it, carries a mark.
+// has reports whether an environment, as the kernel shows it, contains a mark.
 func has(env []byte, mark string) bool {
 	if !bytes.Contains(env, []byte(mark)) {
 		return false

@@ -4,21 +4,21 @@ package process
 
 import "syscall"
 
-// newSession makes a command the first of a session; it is that of a group, too.
+// newSession makes a command the leader of a session, and so of a process group.
 func newSession(a *syscall.SysProcAttr) { a.Setpgid, a.Setsid = false, true }
 
-// terminate asks the group to end.
+// terminate sends SIGTERM to the group.
 func (t *Tree) terminate() { t.signal(syscall.SIGTERM) }
 
-// kill kills the group and what left it.
+// kill kills the group and processes that left it.
 func (t *Tree) kill() {
 	t.signal(syscall.SIGKILL)
 	sweep(t.mark)
 }
 
-// signal sends a signal to the group. The number of the group is ours as long as
-// the command has not been waited for; where the kernel shows no marks it is taken
-// to be ours as long as something holds the output open.
+// signal sends a signal to the group. The id of the group is ours until the command was
+// waited for; where the kernel shows no marks, it is assumed to be ours as long as
+// something holds the output open.
 func (t *Tree) signal(s syscall.Signal) {
 	select {
 	case <-t.exited:

@@ -12,7 +12,7 @@ func (t *Tree) kill() { t.cmd.Process.Kill() }
 
 func sweep(string) {}
 
-// hasMarks is false: the environment of processes is not shown.
+// hasMarks is false: the environment of processes is not visible.
 const hasMarks = false
 
 func ownGroup() *syscall.SysProcAttr { return attributes() }

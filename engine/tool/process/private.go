@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// Private returns an open file with some text that a command can read from its
-// beginning, as one of its Files. The file has no name, so that no other command can
-// change it. The caller closes it.
+// Private returns an open file with the given text that a command can read from its
+// start, as one of its Files. The file has no name, so that no other command can change
+// it. The caller closes it.
 func Private(text []byte) (*os.File, error) {
 	f, err := unnamed()
 	if err != nil {
@@ -25,7 +25,7 @@ func Private(text []byte) (*os.File, error) {
 	return f, nil
 }
 
-// temporary creates a file and takes its name away.
+// temporary creates a file and removes its name.
 func temporary() (*os.File, error) {
 	f, err := os.CreateTemp("", "parley-*")
 	if err != nil {

@@ -4,5 +4,5 @@ package process
 
 import "os"
 
-// unnamed creates a file without a name, which no other program can reach.
+// unnamed creates a file without a name, which no other program can open.
 func unnamed() (*os.File, error) { return temporary() }

@@ -1,10 +1,11 @@
-// Package process runs commands of the tools as trees that end whole.
+// Package process runs the commands of tools as process trees that are stopped
+// completely.
 //
-// A [Tree] is a command in a process group of its own, with what it starts. Its
-// output goes to a [Spool]. Stopping it asks the group to end and kills what is
-// left after a grace, on Linux those that left the group too: they are known by a
-// mark in their environment. There the kernel also kills the command if this
-// process dies.
+// A [Tree] is a command in its own process group, with all processes that it starts.
+// Its output goes to a [Spool]. Stopping it sends SIGTERM to the group and kills what
+// is left after a grace period, on Linux including processes that left the group: they
+// are recognized by a mark in their environment. On Linux the kernel also kills the
+// command if this process dies.
 package process
 
 import (
@@ -20,40 +21,40 @@ import (
 	"time"
 )
 
-// MarkKey is the environment variable that marks the processes of a tree. Its
-// value lists marks; a command that runs trees itself adds its own.
+// MarkKey is the environment variable that marks the processes of a tree. Its value
+// lists marks; a command that runs trees itself adds its own.
 const MarkKey = "PARLEY_TASK_MARK"
 
-// Grace is how long a tree has between being asked to end and being killed.
+// Grace is the time between terminating a tree and killing it.
 const Grace = 2 * time.Second
 
-// A Command is what to run.
+// A Command describes what to run.
 type Command struct {
 	Args   []string // the first is the path of the executable
 	Dir    string
 	Env    []string // "KEY=value"
 	Files  []*os.File
-	Mark   string // that it carries beside its own; may be empty
-	Output *Spool // gets what it prints, both streams as one
+	Mark   string // additional mark; may be empty
+	Output *Spool // receives both output streams
 
-	// Confine changes the command before it is started, to put it into a sandbox.
-	// The returned function is called with the result of the start; the command counts
-	// as ended when the channel is closed, too. It may be nil.
+	// Confine changes the command before it is started, to run it in a sandbox. The
+	// returned function is called with the result of the start; the command has ended
+	// only when the channel is closed, too. It may be nil.
 	Confine func(*exec.Cmd) (started func(error) (over <-chan struct{}), err error)
-	Session bool // it is a session of its own, without a terminal
+	Session bool // run in a separate session, without a terminal
 
-	Stdin  *os.File // what it reads; nil means nothing
-	Stdout *os.File // gets its standard output in place of Output, if not nil
+	Stdin  *os.File // its standard input; nil means empty
+	Stdout *os.File // receives its standard output instead of Output, if not nil
 }
 
-// A Tree is a command that runs, with what it starts. It is safe for concurrent
-// use.
+// A Tree is a running command, with all processes that it starts. It is safe for
+// concurrent use.
 type Tree struct {
 	cmd     *exec.Cmd
 	mark    string
 	output  *os.File
 	exited  chan struct{} // closed when the command has ended
-	drained chan struct{} // closed when nothing will be printed any more
+	drained chan struct{} // closed at the end of its output
 	killing sync.Mutex
 }
 
@@ -83,8 +84,7 @@ func StartPiped(c *Command) (t *Tree, stdin, stdout *os.File, err error) {
 	return t, stdin, stdout, nil
 }
 
-// Start starts a command. The spool is closed when nothing will be printed any
-// more.
+// Start starts a command. The spool is closed at the end of its output.
 func Start(c *Command) (*Tree, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -111,8 +111,8 @@ func Start(c *Command) (*Tree, error) {
 	}
 	started := make(chan error)
 	go func() {
-		// The kernel watches the thread that starts the command, so that thread
-		// stays as long as the command does.
+		// The kernel monitors the thread that starts the command, so that thread must
+		// live as long as the command does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := t.cmd.Start()
@@ -144,7 +144,7 @@ func Start(c *Command) (*Tree, error) {
 	return t, nil
 }
 
-// onlyReader hides that a file can do more than read.
+// onlyReader hides the other methods of a file.
 type onlyReader struct{ io.Reader }
 
 // marked adds marks to an environment.
@@ -160,17 +160,18 @@ func marked(env []string, marks ...string) []string {
 	return append(out, MarkKey+"="+strings.Join(marks, ","))
 }
 
-// Pid returns the process id of the command, which is that of its group too.
+// Pid returns the process id of the command, which is also that of its group.
 func (t *Tree) Pid() int { return t.cmd.Process.Pid }
 
-// Exited is closed when the command has ended. Its children may still run.
+// Exited returns a channel that is closed when the command has ended. Its children may
+// still run.
 func (t *Tree) Exited() <-chan struct{} { return t.exited }
 
-// Drained is closed when nothing will be printed any more.
+// Drained returns a channel that is closed at the end of the output.
 func (t *Tree) Drained() <-chan struct{} { return t.drained }
 
-// Code returns the exit code of a command that has ended; 128 and the number of
-// the signal if one ended it.
+// Code returns the exit code of a command that has ended; 128 plus the number of the
+// signal if one killed it.
 func (t *Tree) Code() int {
 	<-t.exited
 	state := t.cmd.ProcessState
@@ -180,8 +181,8 @@ func (t *Tree) Code() int {
 	return state.ExitCode()
 }
 
-// Settle waits after the end of the command for what it printed last. It gives up
-// when nothing comes for a moment, and reports whether something still holds the
+// Settle waits after the end of the command for the rest of its output. It gives up
+// when nothing arrives for a moment, and reports whether something still holds the
 // output open.
 func (t *Tree) Settle(spool *Spool) (left bool) {
 	<-t.exited
@@ -204,8 +205,8 @@ func (t *Tree) Settle(spool *Spool) (left bool) {
 	}
 }
 
-// Stop ends the tree: it is asked to, and after [Grace] it is killed. It returns
-// when nothing of it is left.
+// Stop stops the tree: it terminates it, and kills it after [Grace]. It returns when
+// none of its processes is left.
 func (t *Tree) Stop() {
 	t.killing.Lock()
 	defer t.killing.Unlock()
@@ -224,7 +225,7 @@ func (t *Tree) Stop() {
 	}
 	t.kill()
 	<-t.exited
-	// Nothing that we can see holds the output any more.
+	// No visible process holds the output any more.
 	last := time.NewTimer(500 * time.Millisecond)
 	defer last.Stop()
 	select {
@@ -235,7 +236,7 @@ func (t *Tree) Stop() {
 	}
 }
 
-// gone reports whether the command has ended and its output with it.
+// gone reports whether the command and its output have ended.
 func (t *Tree) gone() bool {
 	for _, c := range []<-chan struct{}{t.exited, t.drained} {
 		select {
@@ -247,13 +248,13 @@ func (t *Tree) gone() bool {
 	return true
 }
 
-// NewMark makes a mark for the trees of a conversation; see [Command] and [Sweep].
+// NewMark returns a mark for the trees of a conversation; see [Command] and [Sweep].
 func NewMark() string {
 	var random [8]byte
 	rand.Read(random[:])
 	return hex.EncodeToString(random[:])
 }
 
-// Sweep kills every process that carries a mark, on Linux: those too that left
+// Sweep kills every process that carries a mark, on Linux, including those that left
 // their group and closed their output.
 func Sweep(mark string) { sweep(mark) }

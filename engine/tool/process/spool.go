@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// The memory that a spool takes.
+// Memory use of a spool.
 const (
-	headSize = 128 << 10 // kept as a whole up to here; then this is the beginning
-	tailSize = 32 << 10  // the end of what is longer
+	headSize = 128 << 10 // size up to which all output is kept; then size of its beginning
+	tailSize = 32 << 10  // size of the end of longer output
 )
 
-// A Spool takes what a command prints. A little is kept in memory; what is more
-// goes to a file, up to a limit. It is safe for concurrent use.
+// A Spool stores the output of a command: a limited part in memory, and more in a file,
+// up to a limit. It is safe for concurrent use.
 type Spool struct {
 	store Store // may be nil
 	limit int64
@@ -22,33 +22,33 @@ type Spool struct {
 
 	mu    sync.Mutex
 	head  []byte
-	tail  []byte // a ring, once the head is full
-	at    int    // where the ring begins
+	tail  []byte // a ring buffer, once the head is full
+	at    int    // start of the ring buffer
 	total int64
 	file  *os.File
 	err   error // why there is no file
 	done  bool
 }
 
-// A Store is the file that a [Spool] may make.
+// A Store is the file that a [Spool] may create.
 type Store interface {
 	// Path returns the path of the file, for people and for the model.
 	Path() string
 	// Create creates the file, for writing and reading.
 	Create() (*os.File, error)
-	// Open opens the file that Create made, for reading.
+	// Open opens the file that Create created, for reading.
 	Open() (*os.File, error)
 }
 
-// NewSpool returns a spool that writes to a file once there is much to keep; without
-// a store there is never one. When limit bytes were written full is called, in a
-// goroutine of its own, and the rest is dropped.
+// NewSpool returns a spool that writes to a file once the output is large; without a
+// store there is never one. After limit bytes, full is called in a separate goroutine,
+// and the rest is dropped.
 func NewSpool(store Store, limit int64, full func()) *Spool {
 	return &Spool{store: store, limit: limit, full: full}
 }
 
-// Write takes some output. It never fails: a full disk costs the middle of the
-// output, not the command.
+// Write stores output. It never fails: a full disk loses the middle of the output, but
+// does not stop the command.
 func (s *Spool) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Spool) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// keep puts the end of the output into the ring.
+// keep adds to the ring buffer of the end of the output.
 func (s *Spool) keep(p []byte) {
 	if len(p) > tailSize {
 		p = p[len(p)-tailSize:]
@@ -117,8 +117,8 @@ func (s *Spool) put(p []byte) {
 	_, s.err = s.file.Write(p)
 }
 
-// Persist makes sure that the output is in a file, and returns its path; empty if
-// that is not possible.
+// Persist makes sure that the output is in a file, and returns its path, or "" if that
+// is not possible.
 func (s *Spool) Persist() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *Spool) Persist() string {
 	return s.store.Path()
 }
 
-// Close ends the writing. The kept output can still be read.
+// Close ends writing. The stored output can still be read.
 func (s *Spool) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,14 +144,14 @@ func (s *Spool) Close() {
 	s.done = true
 }
 
-// Total returns how many bytes were written, as far as they were kept.
+// Total returns how many bytes were stored.
 func (s *Spool) Total() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total
 }
 
-// Whole reports whether the output is in memory as a whole, and how it is.
+// Whole returns the complete output if it is in memory.
 func (s *Spool) Whole() ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +168,8 @@ func (s *Spool) Head(n int) []byte {
 	return append([]byte(nil), s.head[:min(n, len(s.head))]...)
 }
 
-// Tail returns the last bytes of the output, at most n; more than a few only if
-// they are in a file.
+// Tail returns the last bytes of the output, at most n; more than a few only if they
+// are in a file.
 func (s *Spool) Tail(n int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *Spool) last(n int) []byte {
 	}
 	ring := append(append([]byte(nil), s.tail[s.at:]...), s.tail[:s.at]...)
 	if len(s.tail) < tailSize {
-		// The ring has not gone round: the head is right before it.
+		// The ring buffer has not wrapped around: the head is right before it.
 		ring = append(append([]byte(nil), s.head...), s.tail...)
 	}
 	return ring[max(0, len(ring)-n):]
@@ -213,7 +213,7 @@ func (s *Spool) fromFile(n int) ([]byte, error) {
 	return data, err
 }
 
-// Err returns why the output is not in its file as a whole, if it is not.
+// Err returns why the output is not completely in its file, if it is not.
 func (s *Spool) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// However it comes, both ends and the file are right.
+// Both ends and the file are correct, however the output is split into writes.
 func TestSpool(t *testing.T) {
 	for _, size := range []int{0, 1, 1000, 128<<10 - 1, 128 << 10, 128<<10 + 1, 150 << 10, 160 << 10, 160<<10 + 1, 500_000} {
 		data := make([]byte, size)
@@ -52,7 +52,7 @@ func TestSpool(t *testing.T) {
 	}
 }
 
-// It stops at its limit, and says so once.
+// A spool stops at its limit, and reports that once.
 func TestLimit(t *testing.T) {
 	var mu sync.Mutex
 	n := 0

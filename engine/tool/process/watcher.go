@@ -5,16 +5,16 @@ import (
 	"os/exec"
 )
 
-// A Watcher is a small process that outlives this one by a moment: should this one
-// be killed, so that it can end nothing itself, the watcher kills what carries a
+// A Watcher is a small process that outlives this one by a moment: if this one is
+// killed and cannot stop anything itself, the watcher kills the processes that carry a
 // mark. It exists on Linux only; elsewhere it does nothing.
 type Watcher struct {
 	cmd  *exec.Cmd
-	pipe *os.File // closed by our end, whatever that is
+	pipe *os.File // closed when this process ends for any reason
 }
 
-// watching waits for the end of its input, and then kills what carries the mark, as
-// long as it finds something.
+// watching waits for the end of its input, and then kills processes that carry the
+// mark, as long as it finds any.
 const watching = `read -r line
 for round in 1 2 3 4 5; do
 	found=
@@ -28,8 +28,8 @@ for round in 1 2 3 4 5; do
 	[ "$found" ] || exit 0
 done`
 
-// Watch starts a watcher for a mark, with a shell. It is worth it once there is
-// something that carries the mark.
+// Watch starts a watcher for a mark, with a shell. Call it only once there is a process
+// that carries the mark.
 func Watch(shell, mark, path string) (*Watcher, error) {
 	if !hasMarks {
 		return nil, nil
@@ -48,7 +48,7 @@ func Watch(shell, mark, path string) (*Watcher, error) {
 	return &Watcher{cmd: cmd, pipe: w}, nil
 }
 
-// Stop ends the watcher; nothing is killed by it. It may be nil.
+// Stop stops the watcher without killing anything else. The watcher may be nil.
 func (w *Watcher) Stop() {
 	if w == nil {
 		return

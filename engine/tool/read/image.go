@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ImageFile is a picture that was read.
+// ImageFile is a picture, as a structured result.
 type ImageFile struct {
 	Base64       string      `json:"base64"`
 	Type         string      `json:"type"`
@@ -18,7 +18,7 @@ type ImageFile struct {
 	Dimensions   *Dimensions `json:"dimensions,omitempty"`
 }
 
-// Dimensions are how big a picture is and how big it is shown, in pixels.
+// Dimensions are the original and the displayed size of a picture, in pixels.
 type Dimensions struct {
 	OriginalWidth  int `json:"originalWidth"`
 	OriginalHeight int `json:"originalHeight"`
@@ -26,7 +26,7 @@ type Dimensions struct {
 	DisplayHeight  int `json:"displayHeight"`
 }
 
-// readImage shows a picture, made smaller if it has to be.
+// readImage reads a picture and makes it smaller if necessary.
 func readImage(place *files.Place) (*tool.Result, error) {
 	data, info, err := place.ReadAll(picture.MaxInput)
 	if err != nil {

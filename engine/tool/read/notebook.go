@@ -12,43 +12,43 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The limits of notebooks.
+// Limits of notebooks.
 const (
 	maxNotebook     = 16 << 20
-	maxNotebookText = 1 << 20 // of all that is shown
-	maxCellOutput   = 10_000  // characters of what a cell printed
+	maxNotebookText = 1 << 20 // bytes of everything shown
+	maxCellOutput   = 10_000  // characters of a cell's output
 )
 
-// NotebookFile is a notebook that was read.
+// NotebookFile is a notebook, as a structured result.
 type NotebookFile struct {
 	FilePath string `json:"filePath"`
 	Cells    []Cell `json:"cells"`
 }
 
-// A Cell is one of a notebook.
+// A Cell is a cell of a notebook.
 type Cell struct {
 	CellType       string       `json:"cellType"`
 	Source         string       `json:"source"`
 	CellID         string       `json:"cell_id"`
-	Language       string       `json:"language,omitempty"` // of code
+	Language       string       `json:"language,omitempty"` // of a code cell
 	ExecutionCount *int         `json:"execution_count,omitempty"`
 	Outputs        []CellOutput `json:"outputs,omitempty"`
 }
 
-// A CellOutput is something that a cell printed or drew.
+// A CellOutput is an output of a cell.
 type CellOutput struct {
 	OutputType string     `json:"output_type"`
 	Text       string     `json:"text,omitempty"`
 	Image      *CellImage `json:"image,omitempty"`
 }
 
-// A CellImage is a picture that a cell drew.
+// A CellImage is a picture in the output of a cell.
 type CellImage struct {
 	ImageData string `json:"image_data"` // base64
 	MediaType string `json:"media_type"`
 }
 
-// Lines is text that notebooks keep as a string or as a list of lines.
+// lines is text that notebooks store as a string or as a list of lines.
 type lines string
 
 func (l *lines) UnmarshalJSON(data []byte) error {
@@ -87,7 +87,7 @@ type notebook struct {
 	} `json:"metadata"`
 }
 
-// readNotebook shows the cells of a notebook.
+// readNotebook reads the cells of a notebook.
 func readNotebook(place *files.Place) (*tool.Result, error) {
 	data, info, err := place.ReadAll(maxNotebook)
 	if err != nil {

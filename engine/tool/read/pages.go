@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// A document is a PDF file taken apart as far as it takes to copy pages out of it.
+// A document is a PDF file, parsed as far as needed to copy pages out of it.
 //
-// Objects are found by reading the file from its beginning to its end instead of by
-// its tables, so that broken ones do not matter; a later object of the same number
-// replaces an earlier one, as in files that were changed.
+// Objects are found by scanning the whole file instead of using its tables, so that
+// broken tables do not matter. A later object with the same number replaces an earlier
+// one, as in files that were updated.
 type document struct {
 	objects map[int]object
 	root    ref   // of the page tree
@@ -23,13 +23,13 @@ type document struct {
 	parents map[ref]ref
 }
 
-// An object is one of a PDF file.
+// An object is an object of a PDF file.
 type object struct {
-	raw   []byte // as it is written, with its stream
+	raw   []byte // as in the file, with its stream
 	value any
 }
 
-// The kinds of values, beside []any, float64 and string for anything else.
+// Types of values, in addition to []any, float64, and string for anything else.
 type (
 	ref  int
 	name string
@@ -39,17 +39,17 @@ type (
 	}
 )
 
-// The limits of what is read from a PDF file, against files made to hurt.
+// Limits for parsing a PDF file, against malicious files.
 const (
 	maxDepth    = 60
 	maxPages    = 20_000
 	maxInflated = 64 << 20
-	maxFailed   = 2 << 20 // bytes of what looks like a value and is none
+	maxFailed   = 2 << 20 // bytes of text that looks like a value but is not
 )
 
 var errPDF = errors.New("it is damaged, or of a kind that is not understood")
 
-// parsePDF takes a file apart.
+// parsePDF parses a file.
 func parsePDF(data []byte) (*document, error) {
 	d := &document{objects: map[int]object{}, parents: map[ref]ref{}}
 	var catalog any
@@ -64,7 +64,7 @@ func parsePDF(data []byte) (*document, error) {
 		value, err := l.value(0)
 		if err != nil {
 			if failed += l.at - start; failed > maxFailed {
-				return nil, errPDF // most of it is read again and again
+				return nil, errPDF // most of it is scanned again and again
 			}
 			at = start
 			continue
@@ -126,13 +126,13 @@ func orElse(v, other any) any {
 	return v
 }
 
-// A finder looks for words in a file, and for each only once.
+// A finder searches a file for keywords, and for each only once.
 type finder struct {
 	data         []byte
-	obj, trailer int // where the next ones are
+	obj, trailer int // next occurrences
 }
 
-// next brings the place of a word up to where it is at or behind at.
+// next advances place to the next occurrence of a word at or after at.
 func (f *finder) next(place *int, word string, at int) int {
 	if *place < at {
 		*place = len(f.data)
@@ -143,7 +143,7 @@ func (f *finder) next(place *int, word string, at int) int {
 	return *place
 }
 
-// object finds the next "1 0 obj" or "trailer" and where its value begins.
+// object finds the next "1 0 obj" or "trailer" and the start of its value.
 func (f *finder) object(at int) (num, start int, kind string) {
 	data := f.data
 	for at < len(data) {
@@ -173,8 +173,7 @@ func (f *finder) object(at int) (num, start int, kind string) {
 	return 0, 0, ""
 }
 
-// unpack reads the objects of an object stream, and returns how many bytes they
-// took.
+// unpack parses the objects of an object stream, and returns their size in bytes.
 func (d *document) unpack(sd *dict, body []byte, limit int) (int, error) {
 	if f := sd.values["Filter"]; f != nil {
 		if list, ok := f.([]any); ok && len(list) == 1 {
@@ -187,7 +186,7 @@ func (d *document) unpack(sd *dict, body []byte, limit int) (int, error) {
 		if err != nil {
 			return 0, errPDF
 		}
-		// Checksums are often wrong; what was read counts.
+		// Checksums are often wrong; use what was read.
 		body, _ = io.ReadAll(io.LimitReader(r, int64(limit)+1))
 		if len(body) > limit {
 			return 0, errPDF
@@ -258,9 +257,9 @@ func (d *document) collect(node ref, depth int, seen map[ref]bool) error {
 	return nil
 }
 
-// only writes a file that has some of the pages, with what they need.
+// only returns a file with some of the pages and the objects that they need.
 func (d *document) only(pages []ref) []byte {
-	// The nodes of the page tree that lead to the pages stay, with fewer kids.
+	// Keep the nodes of the page tree that lead to the pages, with fewer children.
 	kept := map[ref]int{}
 	for _, p := range pages {
 		for node, ok := p, true; ok; node, ok = d.parents[node] {
@@ -326,7 +325,7 @@ func (d *document) only(pages []ref) []byte {
 	return b.Bytes()
 }
 
-// refsIn lists the references in a value, but for those under some keys of it.
+// refsIn lists the references in a value, except those under some of its keys.
 func refsIn(v any, except ...name) []ref {
 	switch v := v.(type) {
 	case ref:
@@ -356,7 +355,7 @@ func (d *dict) set(k name, v any) {
 	d.values[k] = v
 }
 
-// write writes a value.
+// write encodes a value.
 func write(v any) string {
 	switch v := v.(type) {
 	case ref:
@@ -384,7 +383,7 @@ func write(v any) string {
 	return "null"
 }
 
-// A lexer reads values.
+// A lexer parses values.
 type lexer struct {
 	data []byte
 	at   int
@@ -418,7 +417,7 @@ func (l *lexer) word() string {
 	return string(l.data[start:l.at])
 }
 
-// value reads a value.
+// value parses a value.
 func (l *lexer) value(depth int) (any, error) {
 	l.skip()
 	if l.at >= len(l.data) || depth > maxDepth {
@@ -508,7 +507,7 @@ func (l *lexer) dict(depth int) (any, error) {
 	}
 }
 
-// text reads a string in parentheses, as it is written.
+// text reads a string in parentheses, verbatim.
 func (l *lexer) text() (any, error) {
 	start, depth := l.at, 0
 	for ; l.at < len(l.data); l.at++ {
@@ -527,7 +526,7 @@ func (l *lexer) text() (any, error) {
 	return nil, errPDF
 }
 
-// stream finds the stream that may follow a dictionary, and where it ends.
+// stream finds the stream that may follow a dictionary, and its end.
 func (l *lexer) stream(value any) (body []byte, after int, ok bool) {
 	d, isDict := value.(*dict)
 	l.skip()
@@ -551,7 +550,7 @@ func (l *lexer) stream(value any) (body []byte, after int, ok bool) {
 	}
 	i := bytes.Index(l.data[start:], []byte(end))
 	if i < 0 {
-		return l.data[start:], len(l.data), true // it is not looked through again for each object
+		return l.data[start:], len(l.data), true // avoid scanning the rest again for each object
 	}
 	return bytes.TrimRight(l.data[start:start+i], "\r\n"), start + i + len(end), true
 }

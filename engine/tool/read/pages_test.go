@@ -10,8 +10,8 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// makePDF makes a file of some pages. Packed, all but streams is in an object stream,
-// as newer programs write it.
+// makePDF returns a file with some pages. If packed is set, everything but streams is
+// in an object stream, as newer programs write it.
 func makePDF(pages int, packed bool) string {
 	objects := []string{"<< /Type /Catalog /Pages 2 0 R >>"}
 	var kids []string
@@ -112,7 +112,7 @@ func TestReadPDF(t *testing.T) {
 	}
 }
 
-// No file makes it panic, and pages copied out of one can be read again.
+// No file makes the parser panic, and pages copied out of a file can be parsed again.
 func FuzzPDF(f *testing.F) {
 	f.Add([]byte(makePDF(3, false)))
 	f.Add([]byte(makePDF(3, true)))

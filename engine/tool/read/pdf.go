@@ -12,13 +12,13 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The limits of PDF files.
+// Limits of PDF files.
 const (
 	maxPDF      = 20 << 20
 	maxPDFPages = 20 // at a time
 )
 
-// PDFFile is a PDF that was read.
+// PDFFile is a PDF file, as a structured result.
 type PDFFile struct {
 	FilePath     string `json:"filePath"`
 	Base64       string `json:"base64"`
@@ -27,7 +27,7 @@ type PDFFile struct {
 
 var pageRange = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^ *(\d+) *(?:(-) *(\d*) *)?$`) })
 
-// parsePages reads a range of pages, counted from 1. An open end is 0.
+// parsePages parses a range of pages, counted from 1. An open end is 0.
 func parsePages(text string) (first, last int, err error) {
 	m := pageRange().FindStringSubmatch(text)
 	if m != nil {
@@ -45,7 +45,7 @@ func parsePages(text string) (first, last int, err error) {
 	return first, last, nil
 }
 
-// readPDF shows a PDF file, or some of its pages.
+// readPDF reads a PDF file, or some of its pages.
 func readPDF(place *files.Place, pages string) (*tool.Result, error) {
 	first, last := 0, 0
 	if pages != "" {
@@ -66,7 +66,7 @@ func readPDF(place *files.Place, pages string) (*tool.Result, error) {
 	case err != nil && pages != "":
 		return nil, fmt.Errorf("the pages of %s cannot be told apart (%w). Read it without `pages`, or with a command, such as pdftotext", place.Path, err)
 	case err != nil:
-		// It is for the model to make sense of it.
+		// Pass it to the model unchanged.
 	case pages == "" && len(doc.pages) > maxPDFPages:
 		return nil, tool.Misuse("%s has %d pages, too many to be read at once. Give `pages`, such as \"1-%d\"; at most %d at a time.", place.Path, len(doc.pages), maxPDFPages, maxPDFPages)
 	case pages != "":

@@ -1,8 +1,8 @@
-// Package read is the tool Read: it shows a file to the model, be it text, a
+// Package read implements the tool Read, which shows a file to the model: text, a
 // picture, a PDF or a notebook.
 //
-// Text is read as a stream: memory holds what is shown, not the file. The read
-// is recorded, for the tools that write.
+// Text is read as a stream: memory holds what is shown, not the whole file. The read is
+// recorded for the tools that write.
 package read
 
 import (
@@ -43,16 +43,16 @@ const schema = `{
 	"required": ["file_path"]
 }`
 
-// The limits of what is shown at once.
+// Limits of what is shown at once.
 const (
-	maxSkim  = 64 << 20 // bytes of a line of a big file that are read
+	maxSkim  = 64 << 20 // bytes of one line of a large file that are read
 	maxLines = 2000
 	maxLine  = 2000      // characters of a line
 	maxBytes = 100 << 10 // of text; about 25,000 tokens
-	largeBy  = 10        // what allow_large does to them
+	largeBy  = 10        // factor for allow_large
 )
 
-// Tool is Read.
+// Tool is the tool Read.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -60,7 +60,7 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "Read", Description: description, Schema: json.RawMessage(schema), ReadOnly: true}}
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	FilePath   string    `json:"file_path"`
 	Offset     tool.Int  `json:"offset"`
@@ -69,24 +69,24 @@ type Input struct {
 	AllowLarge tool.Bool `json:"allow_large"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Type string `json:"type"` // "text", "image", "notebook" or "pdf"
 	File any    `json:"file"` // [*TextFile], [*ImageFile], [*NotebookFile], [*PDFFile]
 }
 
-// TextFile is text that was read.
+// TextFile is text, as a structured result.
 type TextFile struct {
 	FilePath            string `json:"filePath"`
 	Content             string `json:"content"`
 	NumLines            int    `json:"numLines"`
 	StartLine           int    `json:"startLine"`
 	TotalLines          int    `json:"totalLines"`
-	TruncatedByTokenCap bool   `json:"truncatedByTokenCap,omitempty"` // there was more than is shown at once
-	TotalLinesAtLeast   bool   `json:"totalLinesAtLeast,omitempty"`   // the file is so big that its lines were not counted to the end
+	TruncatedByTokenCap bool   `json:"truncatedByTokenCap,omitempty"` // there is more than is shown at once
+	TotalLinesAtLeast   bool   `json:"totalLinesAtLeast,omitempty"`   // the file is too large to count all its lines
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // Absolute implements [tool.PathTool].
@@ -94,7 +94,7 @@ func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, 
 	return files.Absolute(env, input, "file_path", files.Named)
 }
 
-// Access is to read the file.
+// Access returns a read of the file.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	return files.Access(env, input, tool.Read, func(in *Input) string { return in.FilePath })
 }
@@ -148,7 +148,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	return result, err
 }
 
-// missing says that a file is not there, and what is there instead.
+// missing returns an error for a missing file, with a suggestion.
 func (t *Tool) missing(env *tool.Env, place *files.Place, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -160,7 +160,7 @@ func (t *Tool) missing(env *tool.Env, place *files.Place, err error) error {
 	return errors.New(text)
 }
 
-// readText shows lines of text.
+// readText reads lines of text.
 func readText(ctx context.Context, place *files.Place, f *os.File, info fs.FileInfo, in *Input) (*tool.Result, error) {
 	v := view{first: max(1, int(in.Offset)), lines: maxLines, bytes: maxBytes, path: place.Path}
 	if in.AllowLarge {
@@ -177,7 +177,7 @@ func readText(ctx context.Context, place *files.Place, f *os.File, info fs.FileI
 	if big {
 		v.stopEarly = true
 	} else {
-		// No further than it was long, should somebody write to it for ever.
+		// Stop at the present size, in case another process keeps writing.
 		source = io.TeeReader(io.LimitReader(f, info.Size()), hash)
 	}
 	buffered := bufio.NewReaderSize(source, 64<<10)
@@ -194,7 +194,7 @@ func readText(ctx context.Context, place *files.Place, f *os.File, info fs.FileI
 	if err := v.scan(ctx, buffered); err != nil {
 		return nil, fmt.Errorf("%s cannot be read: %w", place.Path, err)
 	}
-	// A file that changed meanwhile is shown but not known.
+	// A file that changed meanwhile is shown, but the read is not recorded.
 	if after, err := f.Stat(); err == nil && files.StampOf(after) == files.StampOf(info) {
 		if big {
 			place.Remember(info, nil)
@@ -205,23 +205,23 @@ func readText(ctx context.Context, place *files.Place, f *os.File, info fs.FileI
 	return v.result(), nil
 }
 
-// A view is what is shown of a text.
+// A view is the part of a text that is shown.
 type view struct {
 	path      string
-	first     int  // the first line shown
-	lines     int  // how many at most
-	bytes     int  // how much at most
-	asked     bool // whether the number of lines was asked for
-	stopEarly bool // whether to stop reading when enough was seen
+	first     int  // first line to show
+	lines     int  // maximum number of lines
+	bytes     int  // maximum size in bytes
+	asked     bool // the number of lines was requested
+	stopEarly bool // stop reading once enough was read
 
 	shown   []string
-	size    int  // of what is shown
-	full    bool // whether there was no room for a line
-	total   int  // lines seen
-	more    bool // whether there may be lines that were not counted
-	invalid bool // whether some bytes were no UTF-8
+	size    int  // bytes shown
+	full    bool // there was no room for a line
+	total   int  // number of lines read
+	more    bool // there may be lines that were not counted
+	invalid bool // some bytes are not UTF-8
 	empty   bool
-	endless bool // whether the last line was not read to its end
+	endless bool // the last line was not read to its end
 }
 
 // scan reads all lines, or as many as needed.
@@ -255,7 +255,7 @@ func (v *view) scan(ctx context.Context, r *bufio.Reader) error {
 			v.end(line, length)
 			line, length = line[:0], 0
 		case io.EOF:
-			// The text after the last line end is a line too, if an empty one.
+			// The text after the last line ending is a line, too, even if it is empty.
 			keep(part)
 			v.end(line, length)
 			return nil
@@ -272,10 +272,10 @@ func (v *view) scan(ctx context.Context, r *bufio.Reader) error {
 	}
 }
 
-// wanted reports whether a line is to be shown.
+// wanted reports whether a line is shown.
 func (v *view) wanted(n int) bool { return n >= v.first && n-v.first < v.lines && !v.full }
 
-// end takes a line of which the beginning is given.
+// end handles a line of which the beginning is given.
 func (v *view) end(line []byte, length int) {
 	v.total++
 	if !v.wanted(v.total) {
@@ -302,7 +302,7 @@ func (v *view) end(line []byte, length int) {
 	v.shown = append(v.shown, text)
 }
 
-// result writes down what is shown.
+// result formats the lines that are shown.
 func (v *view) result() *tool.Result {
 	file := &TextFile{FilePath: v.path, Content: strings.Join(v.shown, "\n"), NumLines: len(v.shown), StartLine: v.first, TotalLines: v.total,
 		TruncatedByTokenCap: v.full, TotalLinesAtLeast: v.more}

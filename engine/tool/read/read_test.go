@@ -86,7 +86,7 @@ func itoa(n int) string {
 	return itoa(n/10) + itoa(n%10)
 }
 
-// A file that cannot be read is refused with a reason, at once, with little memory.
+// A file that cannot be read is rejected with a reason, at once, with little memory.
 func TestRefused(t *testing.T) {
 	env := tooltest.Env(t)
 	root := env.Roots[0]
@@ -128,7 +128,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A big file is read as a stream: quickly, and with little memory.
+// A large file is read as a stream: quickly, and with little memory.
 func TestBig(t *testing.T) {
 	env := tooltest.Env(t)
 	path := filepath.Join(env.Roots[0], "big.log")
@@ -159,7 +159,7 @@ func TestBig(t *testing.T) {
 	}
 }
 
-// Pictures are shown as such, smaller if they have to be.
+// Pictures are shown as such, made smaller if necessary.
 func TestImages(t *testing.T) {
 	env := tooltest.Env(t)
 	picture := func(w, h int) string {
@@ -186,7 +186,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// A line of ten gigabytes is not read to its end, and Read can be cancelled on it.
+// A line of ten gigabytes is not read to its end, and reading it can be cancelled.
 func TestEndlessLine(t *testing.T) {
 	env := tooltest.Env(t)
 	path := tooltest.Write(t, env, "x", strings.Repeat("a line\n", 100_000))
@@ -205,14 +205,14 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// Forty reads side by side take as long as the slowest of them.
+// Forty concurrent reads take as long as the slowest of them.
 func TestParallel(t *testing.T) {
 	env := tooltest.Env(t)
 	for i := range 39 {
 		tooltest.Write(t, env, strconv.Itoa(i), strings.Repeat("x\n", 100*i))
 	}
 	tooltest.Write(t, env, "39", strings.Repeat("a line of a file that takes a while\n", 500_000))
-	// The best of some, because others use this machine, too.
+	// The best of several runs, because others use this machine, too.
 	best := func(names ...string) time.Duration {
 		least := time.Hour
 		for range 5 {

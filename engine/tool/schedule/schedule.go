@@ -1,7 +1,7 @@
-// Package schedule is the tools CronCreate, CronDelete, CronList and ScheduleWakeup:
-// prompts that a session gives itself later.
+// Package schedule implements the tools CronCreate, CronDelete, CronList and
+// ScheduleWakeup, with which a session schedules prompts for itself.
 //
-// The [tool.Env] has the keeper of schedules: the hub, or timers of the
+// The schedules of the [tool.Env] store the jobs: in the hub, or in timers of the
 // conversation that end with it.
 package schedule
 
@@ -85,11 +85,11 @@ func run[In any](f func(context.Context, tool.Schedules, *In) (*tool.Result, err
 	}
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *jobTool) Spec() *tool.Spec { return &t.spec }
 
-// Access is none: the jobs are the session's own, and what a prompt leads to is decided
-// when it has its turn.
+// Access returns nothing: the jobs belong to the session, and the effects of a prompt are
+// decided in its turn.
 func (t *jobTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
 // Run reads or changes the jobs.
@@ -100,7 +100,7 @@ func (t *jobTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error
 	return t.run(ctx, call.Env.Schedules, call.Input)
 }
 
-// A row is a job as programs get it.
+// A row is a job in a structured result.
 type row struct {
 	ID            string `json:"id"`
 	Cron          string `json:"cron,omitempty"`
@@ -200,7 +200,7 @@ type wakeupInput struct {
 	Noop         bool     `json:"noop"`
 }
 
-// A Wakeup is what programs get of ScheduleWakeup.
+// A Wakeup is the structured result of ScheduleWakeup.
 type Wakeup struct {
 	ScheduledFor        int64 `json:"scheduledFor"` // milliseconds
 	ClampedDelaySeconds int64 `json:"clampedDelaySeconds"`
@@ -217,7 +217,8 @@ func wakeup(ctx context.Context, s tool.Schedules, in *wakeupInput) (*tool.Resul
 	if err != nil {
 		return nil, err
 	}
-	// The one that waits makes room. It goes last: should this call fail, it still fires.
+	// Replace the pending wakeup. It is removed last: if this call fails, the old one
+	// still fires.
 	replace := func() (n int, err error) {
 		for _, j := range jobs {
 			if j.Wakeup {

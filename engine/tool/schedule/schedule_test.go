@@ -26,7 +26,7 @@ func TestHumanSchedule(t *testing.T) {
 	}
 }
 
-// memory keeps jobs and fires none.
+// memory stores jobs and never fires them.
 type memory struct{ jobs []tool.Job }
 
 func (m *memory) Add(_ context.Context, j tool.Job) (tool.Job, error) {

@@ -8,65 +8,65 @@ import (
 	"unicode/utf8"
 )
 
-// An automaton finds lines that may match a regular expression, one byte at a time.
-// About text that is ASCII it is right. About other text it lets through more than
-// matches: a byte of a character that is not ASCII is any such character. Its
-// states are made as they are needed, and thrown away when there are too many.
+// An automaton finds lines that may match a regular expression, one byte at a time. For
+// ASCII text it is exact. For other text it accepts too much: any byte of a non-ASCII
+// character stands for any such character. Its states are created when they are needed,
+// and discarded when there are too many.
 type automaton struct {
 	prog      *syntax.Prog
 	multiline bool
 
-	class   [256]uint8 // of each byte: those of a class are the same to the program
-	classes []int      // a byte of each class; nonASCII for all that are not ASCII
-	shift   uint       // of the number of a state in the table
-	asked   past       // what assertions ask for
+	class   [256]uint8 // class of each byte; the program treats all bytes of a class alike
+	classes []int      // one byte of each class; nonASCII for all that are not ASCII
+	shift   uint       // to convert between the number of a state and its offset in the table
+	asked   past       // facts that assertions use
 
-	table  []uint32 // for a state and a class the offset of the state that follows, or one of those below
-	states []state  // by the offset, shifted
+	table  []uint32 // for a state and a class, the offset of the next state, or one of the special entries below
+	states []state  // by offset, shifted
 	ids    map[string]uint32
 	start  uint32
-	always bool // it matches nothing, anywhere
+	always bool // it matches the empty text, and so every line
 	memory int
-	resets int // how often the states were thrown away
+	resets int // how often the states were discarded
 
-	// Space for making states.
+	// Scratch space for creating states.
 	stack, set, resolved []uint32
 	seen                 []bool
 }
 
 // Special entries of a table.
 const (
-	unknown = iota // to be made
+	unknown = iota // not yet created
 	found          // a match ends at or before this byte
-	nothing        // no match can begin or go on before the end of the line
+	nothing        // no match can start or continue before the end of the line
 	special = nothing
 )
 
-// A state is a set of instructions that may be next, and what is known of the text
-// before it, which assertions ask for.
+// A state is a set of instructions that may be next, and the facts about the preceding
+// text that assertions use.
 type state struct {
 	insts  []uint32
 	before past
 	end    uint8 // whether it matches at the end of the text: unknown, found or nothing
 }
 
-// A past is what comes before a place, as far as assertions ask for it.
+// A past is a set of facts about the text before a position that assertions use.
 type past uint8
 
 const (
 	lineBegins past = 1 << iota
 	textBegins
-	afterWord  // the character before may be of a word
-	afterOther // it may be none, or of no word
+	afterWord  // the character before may be part of a word
+	afterOther // there may be no character before, or one that is not part of a word
 )
 
-// nonASCII stands for every byte of a character that is not ASCII.
+// nonASCII stands for every byte of a non-ASCII character.
 const nonASCII = utf8.RuneSelf
 
 const (
-	maxMemory  = 8 << 20 // bounds the states, in bytes, roughly
-	maxProgram = 10_000  // is the longest program that is worth it
-	maxResets  = 8       // is when it is not worth it
+	maxMemory  = 8 << 20 // approximate limit of the memory for states, in bytes
+	maxProgram = 10_000  // the longest program for which an automaton pays off
+	maxResets  = 8       // number of resets after which it no longer pays off
 )
 
 func newAutomaton(prog *syntax.Prog, multiline bool) *automaton {
@@ -80,7 +80,7 @@ func newAutomaton(prog *syntax.Prog, multiline bool) *automaton {
 	return a
 }
 
-// classify finds out which bytes are the same to the program.
+// classify finds out which bytes the program treats alike.
 func (a *automaton) classify() {
 	for i := range a.prog.Inst {
 		if in := &a.prog.Inst[i]; in.Op == syntax.InstEmptyWidth {
@@ -117,7 +117,7 @@ func (a *automaton) classify() {
 	}
 }
 
-// asks is what assertions ask about what comes before them.
+// asks returns the facts about the preceding text that assertions use.
 func asks(op syntax.EmptyOp) past {
 	var c past
 	if op&(syntax.EmptyWordBoundary|syntax.EmptyNoWordBoundary) != 0 {
@@ -132,7 +132,7 @@ func asks(op syntax.EmptyOp) past {
 	return c
 }
 
-// kind is what assertions ask about a byte.
+// kind returns the kind of a byte, as far as assertions distinguish it.
 func kind(c int) byte {
 	switch {
 	case c == nonASCII:
@@ -145,7 +145,7 @@ func kind(c int) byte {
 	return 0
 }
 
-// consumes reports whether an instruction takes a character.
+// consumes reports whether an instruction consumes a character.
 func consumes(in *syntax.Inst) bool {
 	switch in.Op {
 	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
@@ -154,7 +154,7 @@ func consumes(in *syntax.Inst) bool {
 	return false
 }
 
-// matches reports whether an instruction may take a byte.
+// matches reports whether an instruction may consume a byte.
 func matches(in *syntax.Inst, c int) bool {
 	if c < nonASCII {
 		return in.MatchRune(rune(c))
@@ -164,12 +164,12 @@ func matches(in *syntax.Inst, c int) bool {
 		return true
 	}
 	if syntax.Flags(in.Arg)&syntax.FoldCase != 0 {
-		return true // some ASCII letters are others in other cases
+		return true // some ASCII letters have non-ASCII case variants
 	}
 	return len(in.Rune) > 0 && in.Rune[len(in.Rune)-1] >= utf8.RuneSelf
 }
 
-// reset throws the states away.
+// reset discards the states.
 func (a *automaton) reset() {
 	a.ids, a.memory = map[string]uint32{}, 0
 	a.states = append(a.states[:0], state{})
@@ -179,8 +179,8 @@ func (a *automaton) reset() {
 	a.start, a.always = a.made(lineBegins | textBegins | afterOther)
 }
 
-// add puts an instruction into the set, and those that follow it without a
-// character; of assertions only those that hold.
+// add adds an instruction to the set, with those that follow it without consuming a
+// character; assertions are followed only if they hold.
 func (a *automaton) add(pc uint32, holds syntax.EmptyOp) {
 	a.stack = append(a.stack[:0], pc)
 	for len(a.stack) > 0 {
@@ -205,8 +205,8 @@ func (a *automaton) add(pc uint32, holds syntax.EmptyOp) {
 	}
 }
 
-// taken empties the set into a list of what takes a character or is an assertion,
-// and reports whether all has matched.
+// taken empties the set into a list of instructions that consume a character or are
+// assertions, and reports whether there was a match.
 func (a *automaton) taken(list []uint32) ([]uint32, bool) {
 	match := false
 	for _, pc := range a.set {
@@ -222,12 +222,11 @@ func (a *automaton) taken(list []uint32) ([]uint32, bool) {
 	return list, match
 }
 
-// made returns the state of the set, which it empties, and whether that has
-// matched.
+// made returns the state of the set, which it empties, and whether that is a match.
 func (a *automaton) made(before past) (uint32, bool) {
 	insts, match := a.taken(nil)
 	slices.Sort(insts)
-	// Unused assertions make no difference.
+	// Facts that no assertion uses make no difference.
 	if slices.ContainsFunc(insts, func(pc uint32) bool { return a.prog.Inst[pc].Op == syntax.InstEmptyWidth }) {
 		before &= a.asked
 	} else {
@@ -249,11 +248,11 @@ func (a *automaton) made(before past) (uint32, bool) {
 	return id, match
 }
 
-// hopeless reports whether the automaton makes states more than it uses them.
+// hopeless reports whether the automaton creates more states than it reuses.
 func (a *automaton) hopeless() bool { return a.resets >= maxResets }
 
-// resolve finds what a state is before a character of a kind: the assertions that
-// hold are passed.
+// resolve resolves the assertions of a state before a character of a kind: those that
+// hold are followed.
 func (a *automaton) resolve(s *state, holds syntax.EmptyOp, kind byte) (insts []uint32, match bool) {
 	if s.before&lineBegins != 0 {
 		holds |= syntax.EmptyBeginLine
@@ -275,14 +274,14 @@ func (a *automaton) resolve(s *state, holds syntax.EmptyOp, kind byte) (insts []
 	return a.resolved, match
 }
 
-// step makes what follows a state at a byte of a class.
+// step creates the state that follows a state at a byte of a class.
 func (a *automaton) step(from uint32, class uint8) uint32 {
 	s := a.states[from>>a.shift]
 	kept := true
 	if a.memory > maxMemory {
 		a.reset()
 		a.resets++
-		kept = false // the state goes on without its past
+		kept = false // the state continues without its history
 	}
 	c := a.classes[class]
 	var holds syntax.EmptyOp
@@ -303,11 +302,11 @@ func (a *automaton) step(from uint32, class uint8) uint32 {
 			if in := &a.prog.Inst[pc]; consumes(in) && matches(in, c) {
 				a.add(in.Out, 0)
 				if c == nonASCII {
-					a.add(pc, 0) // the next byte may be of the same character
+					a.add(pc, 0) // the next byte may belong to the same character
 				}
 			}
 		}
-		a.add(uint32(a.prog.Start), 0) // a match may begin anywhere
+		a.add(uint32(a.prog.Start), 0) // a match may start anywhere
 		before := afterOther
 		switch kind(c) {
 		case 1:
@@ -329,7 +328,7 @@ func (a *automaton) step(from uint32, class uint8) uint32 {
 	return next
 }
 
-// idle reports whether nothing but the beginning of a line leads out of a state.
+// idle reports whether only the start of a line leads out of a state.
 func (a *automaton) idle(id uint32) bool {
 	s := &a.states[id>>a.shift]
 	return s.before&(lineBegins|textBegins) == 0 && !slices.ContainsFunc(s.insts, func(pc uint32) bool {
@@ -350,9 +349,8 @@ func (a *automaton) atEnd(id uint32) bool {
 	return s.end == found
 }
 
-// find returns a place in the first line at or after an offset, which is where a
-// line begins, that may match, at or right after where the match ends; -1 if there
-// is none.
+// find returns a position in the first line at or after from that may match, at or
+// right after the end of the match, or -1. from is the start of a line.
 func (a *automaton) find(data []byte, from int) int {
 	s := a.start
 	if a.always {
@@ -384,7 +382,7 @@ func (a *automaton) find(data []byte, from int) int {
 		}
 	}
 	if len(data) > from && data[len(data)-1] == '\n' && !a.multiline {
-		return -1 // after the last line there is none
+		return -1 // there is no line after the last one
 	}
 	if a.atEnd(s) {
 		return len(data)

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// A directory is one that is held open while there is something to do in it.
-// Everything in it is opened from it.
+// A directory is held open while it is in use. Everything in it is opened relative to
+// it.
 type directory struct {
 	root *os.Root
 	refs atomic.Int32
@@ -82,7 +82,7 @@ func (d *directory) read(name string, buf []byte, limit int, hidden func(fs.File
 	return data, false, err
 }
 
-// ModTime returns when the file was changed, in nanoseconds.
+// ModTime returns the modification time of the file, in nanoseconds.
 func (f *File) ModTime() (int64, error) {
 	info, err := f.dir.root.Lstat(f.name)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A directory is one that is held open while there is something to do in it.
-// Everything in it is opened from it, and no symbolic link is followed.
+// A directory is held open while it is in use. Everything in it is opened relative to
+// it, and no symbolic link is followed.
 type directory struct {
 	file *os.File
 	fd   int
@@ -62,8 +62,8 @@ func (d *directory) openDirectory(name string) (*directory, error) {
 
 func (d *directory) list() ([]fs.DirEntry, error) { return d.file.ReadDir(-1) }
 
-// readSmall reads a small file, such as an ignore file. The name may have
-// directories in it.
+// readSmall reads a small file, such as an ignore file. The name may contain
+// directories.
 func (d *directory) readSmall(name string) (string, error) {
 	if dir, base := path.Split(name); dir != "" {
 		sub, err := d.openDirectory(path.Clean(dir))
@@ -77,9 +77,9 @@ func (d *directory) readSmall(name string) (string, error) {
 	return string(data), err
 }
 
-// read reads a regular file into a buffer, which it may replace by a bigger one.
-// One that is bigger than limit is not read; tooBig says so. One that has several
-// names is not read if hidden says so; hidden may be nil.
+// read reads a regular file into a buffer, which it may replace by a larger one. It
+// does not read a file that is larger than limit, and sets tooBig. It does not read a
+// file with several hard links if hidden returns true; hidden may be nil.
 func (d *directory) read(name string, buf []byte, limit int, hidden func(fs.FileInfo) bool) (data []byte, tooBig bool, err error) {
 	fd, err := open(d.fd, name, unix.O_NOFOLLOW)
 	if err != nil {
@@ -107,7 +107,7 @@ func (d *directory) read(name string, buf []byte, limit int, hidden func(fs.File
 	for {
 		if n == len(buf) {
 			if n > 0 {
-				// It did not fit: see how big it is.
+				// It did not fit: check its size.
 				if err := unix.Fstat(fd, &st); err != nil {
 					return buf[:n], false, err
 				}
@@ -138,7 +138,7 @@ func (d *directory) read(name string, buf []byte, limit int, hidden func(fs.File
 	}
 }
 
-// infoOf describes an open file.
+// infoOf returns the FileInfo of an open file.
 func infoOf(fd int) (fs.FileInfo, error) {
 	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -149,7 +149,7 @@ func infoOf(fd int) (fs.FileInfo, error) {
 	return f.Stat()
 }
 
-// ModTime returns when the file was changed, in nanoseconds.
+// ModTime returns the modification time of the file, in nanoseconds.
 func (f *File) ModTime() (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(f.dir.fd, f.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

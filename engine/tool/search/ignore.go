@@ -7,18 +7,18 @@ import (
 
 // A rule is one line of an ignore file.
 type rule struct {
-	pattern string // without what the fields below say
-	include bool   // it began with !
-	dirOnly bool   // it ended in /
-	anchor  bool   // it has a slash before its end: it is matched against the whole path
-	plain   bool   // no character of it has a meaning
-	suffix  string // what a base name must end in, for "*.o"
+	pattern string // without the parts that the fields below represent
+	include bool   // it starts with !
+	dirOnly bool   // it ends in /
+	anchor  bool   // it contains a slash before its end: it is matched against the whole path
+	plain   bool   // it contains no special characters
+	suffix  string // suffix of the base name, for "*.o"
 }
 
 // rules are the lines of one ignore file; a later one wins.
 type rules []rule
 
-// parseRules reads an ignore file.
+// parseRules parses an ignore file.
 func parseRules(data string) rules {
 	var list rules
 	data = strings.TrimPrefix(data, "\ufeff")
@@ -56,7 +56,7 @@ func parseRule(line string) (rule, bool) {
 	return r, true
 }
 
-// trimSpaces cuts off spaces at the end that are not escaped.
+// trimSpaces removes trailing spaces that are not escaped.
 func trimSpaces(s string) string {
 	end := 0
 	for i := 0; i < len(s); i++ {
@@ -72,9 +72,8 @@ func trimSpaces(s string) string {
 	return s[:min(end, len(s))]
 }
 
-// match says whether a path is ignored by the rules, or included again; decided is
-// false if none of them is about it. The path is relative to the directory of the
-// ignore file.
+// match reports whether the rules ignore a path, or include it again; decided is false
+// if none of them matches. The path is relative to the directory of the ignore file.
 func (rs rules) match(name string, dir bool) (ignored, decided bool) {
 	base := path.Base(name)
 	for i := len(rs) - 1; i >= 0; i-- {
@@ -102,21 +101,21 @@ func (rs rules) match(name string, dir bool) (ignored, decided bool) {
 	return false, false
 }
 
-// wildmatch matches a path as git does: a star does not match a slash, two do
-// where they stand for whole directories.
+// wildmatch matches a path as git does: a star does not match a slash, but two do if
+// they stand for whole directories.
 func wildmatch(p, s string) bool { return wild(p, s, true) == matched }
 
 type verdict int
 
 const (
 	matched  verdict = iota
-	missed           // here
+	missed           // at this position
 	hopeless         // wherever the last star ends
 	toSlash          // wherever the last star ends, unless it may match a slash
 )
 
-// wild is the recursion of wildmatch. start says that p begins after a slash or at
-// the beginning.
+// wild is the recursion of wildmatch. start is set if p starts after a slash or at the
+// beginning.
 func wild(p, s string, start bool) verdict {
 	for len(p) > 0 {
 		c := p[0]
@@ -144,10 +143,10 @@ func wild(p, s string, start bool) verdict {
 				stars++
 			}
 			rest := p[stars:]
-			slashes := false // whether the star may match one
+			slashes := false // the star may match slashes
 			if stars > 1 && start && (rest == "" || rest[0] == '/' || strings.HasPrefix(rest, `\/`)) {
 				slashes = true
-				// The directories may be none at all.
+				// There may be no directories at all.
 				if rest != "" && rest[0] == '/' {
 					if v := wild(rest[1:], s, true); v == matched {
 						return matched
@@ -212,7 +211,7 @@ func wild(p, s string, start bool) verdict {
 	return matched
 }
 
-// class matches a byte with a bracket expression and returns what follows it.
+// class matches a byte against a bracket expression and returns what follows it.
 func class(p string, c byte) (rest string, ok, valid bool) {
 	i := 1
 	negated := false
@@ -258,7 +257,7 @@ func class(p string, c byte) (rest string, ok, valid bool) {
 			}
 			name := p[i+2 : i+2+j]
 			if !strings.HasSuffix(name, ":") {
-				// Not a named class: the bracket stands for itself.
+				// Not a named class: the bracket is literal.
 				ok = ok || c == '['
 				previous = '['
 				i++

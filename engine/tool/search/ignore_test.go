@@ -13,7 +13,7 @@ import (
 )
 
 // git asks git which of the paths a .gitignore ignores; those that end in / are
-// directories, which must exist for git to see that.
+// directories, which must exist for git to recognize them.
 func git(t testing.TB, repo, ignore string, paths []string) map[string]bool {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(repo, ".gitignore"), []byte(ignore), 0o666); err != nil {
@@ -57,8 +57,8 @@ func repository(t testing.TB) string {
 	return dir
 }
 
-// ignoredByRules says what git's rule is: a path is ignored if it or a directory
-// above it is.
+// ignoredByRules implements git's rule: a path is ignored if it or a directory above it
+// is.
 func ignoredByRules(rs rules, name string) bool {
 	dir := strings.HasSuffix(name, "/")
 	name = strings.TrimSuffix(name, "/")
@@ -95,7 +95,7 @@ func TestIgnore(t *testing.T) {
 	}
 }
 
-// Ignore files mean what git says they mean.
+// Ignore files are interpreted as git does.
 func FuzzIgnore(f *testing.F) {
 	for _, seed := range []string{"*.o\n!a.o", "a/**/b", "/dir/", "[a-c]\\*"} {
 		f.Add(seed)
@@ -120,8 +120,8 @@ func ExampleTypes() {
 	// Output: [*.go]
 }
 
-// A walk visits what git would add, with ignore files at every level, from the top
-// of the repository and from a directory in it.
+// A walk visits the files that git would add, with ignore files at every level, from
+// the top of the repository and from a directory in it.
 func TestLayers(t *testing.T) {
 	repo := repository(t)
 	files := map[string]string{

@@ -14,30 +14,29 @@ import (
 	"unicode/utf8"
 )
 
-// A Pattern is a regular expression to look for in lines of text, or across them.
-// Its \w, \d, \s, \b and case are those of Unicode. It is safe for concurrent use; a
-// [Searcher] is not.
+// A Pattern is a regular expression to search for in lines of text, or across them. Its \w, \d,
+// \s, \b and case are those of Unicode. It is safe for concurrent use; a [Searcher] is not.
 //
-// Lines that may match are found by text that every match has in it, or by an
-// automaton that lets through too many but none too few; about lines that are not
-// ASCII the regular expression is asked.
+// Candidate lines are found by text that every match contains, or by an automaton that accepts
+// too many lines but never too few. For lines that are not ASCII, the regular expression
+// decides.
 type Pattern struct {
 	re        *regexp.Regexp
 	prog      *syntax.Prog
 	multiline bool
-	needles   []needle // every match has one of them in it; none if that is no help
-	pure      bool     // the needles are all there is to match
-	words     bool     // it has \b or \B in it
+	needles   []needle // every match contains one of them; none if that does not help
+	pure      bool     // the needles are all that there is to match
+	words     bool     // it contains \b or \B
 }
 
-// A needle is text to look for.
+// A needle is a text to search for.
 type needle struct {
 	text []byte
-	fold bool // the text is lower case and matches upper case too
+	fold bool // the text is lower case and matches upper case, too
 	rare int  // the index of its rarest byte
 }
 
-// Compile reads a regular expression. With multiline a match may span lines.
+// Compile parses a regular expression. With multiline a match may span lines.
 func Compile(expr string, ignoreCase, multiline bool) (*Pattern, error) {
 	flags := "(?m)"
 	if multiline {
@@ -46,7 +45,7 @@ func Compile(expr string, ignoreCase, multiline bool) (*Pattern, error) {
 	if ignoreCase {
 		flags += "(?i)"
 	}
-	// The error is about the expression as it was written.
+	// The error must refer to the expression as written.
 	if _, err := syntax.Parse(strings.ReplaceAll(expr, `\u`, `\x`), syntax.Perl); err != nil {
 		var bad *syntax.Error
 		if errors.As(err, &bad) && bad.Code != syntax.ErrInvalidEscape {
@@ -81,11 +80,10 @@ func Compile(expr string, ignoreCase, multiline bool) (*Pattern, error) {
 	return p, nil
 }
 
-// maxNeedles is how many texts are looked for at most; the automaton is faster than
-// more.
+// maxNeedles is the maximum number of texts to search for; with more, the automaton is faster.
 const maxNeedles = 6
 
-// required returns texts of which every match contains one: the longest there are.
+// required returns texts of which every match contains one, as long as possible.
 func required(re *syntax.Regexp) []needle {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -93,7 +91,7 @@ func required(re *syntax.Regexp) []needle {
 		if re.Flags&syntax.FoldCase == 0 {
 			return []needle{{text: []byte(text)}}
 		}
-		// Only letters whose other cases are ASCII too.
+		// Only letters without non-ASCII case variants.
 		best := ""
 		for _, part := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r >= utf8.RuneSelf || r == 'k' || r == 's' }) {
 			if len(part) > len(best) {
@@ -132,7 +130,7 @@ func required(re *syntax.Regexp) []needle {
 	return nil
 }
 
-// shortest is the length of the shortest needle.
+// shortest returns the length of the shortest needle.
 func shortest(list []needle) int {
 	if len(list) == 0 {
 		return 0
@@ -140,7 +138,7 @@ func shortest(list []needle) int {
 	return len(slices.MinFunc(list, func(a, b needle) int { return cmp.Compare(len(a.text), len(b.text)) }).text)
 }
 
-// isPure reports whether needles are all that an expression matches.
+// isPure reports whether an expression matches exactly the needles.
 func isPure(re *syntax.Regexp, list []needle) bool {
 	switch {
 	case len(list) == 0:
@@ -155,27 +153,28 @@ func isPure(re *syntax.Regexp, list []needle) bool {
 	return false
 }
 
-// A Searcher looks for a pattern. It is used by one goroutine.
+// A Searcher searches for a pattern. It is used by one goroutine.
 type Searcher struct {
 	p       *Pattern
 	ctx     context.Context
 	dfa     *automaton
 	vm      machine
 	buf     []byte
-	foreign int // the end of what package regexp would be wrong about, in the data of nextMulti
-	// The literals to look for first, and the next position of each, at or after the
-	// start of the last search; -1 if nowhere.
+	foreign int // the end of the text that package regexp would handle wrongly, in the data of nextMulti
+	// The literals to search for first, and the next position of each, at or after the start of
+	// the last search; -1 if there is none.
 	needles []needle
 	next    []int
-	found   int // how often a needle was found
-	passed  int // how many bytes were passed on the way
+	found   int // number of needles found
+	passed  int // number of bytes searched between them
 }
 
-// worth is how many bytes there must be from one needle to the next, or the automaton is faster.
+// worth is the minimum average distance between needles in bytes; below it, the automaton is
+// faster.
 const worth = 100
 
-// NewSearcher returns a searcher for the pattern. It finds nothing more once the context
-// has ended, whatever the pattern and however long the text.
+// NewSearcher returns a searcher for the pattern. It finds nothing more once the context has
+// ended, whatever the pattern and the length of the text.
 func (p *Pattern) NewSearcher(ctx context.Context) *Searcher {
 	return &Searcher{p: p, ctx: ctx, vm: machine{ctx: ctx, prog: p.prog}, needles: p.needles, next: make([]int, len(p.needles))}
 }
@@ -188,17 +187,17 @@ func (s *Searcher) automaton() *automaton {
 	return s.dfa
 }
 
-// errBinary says that a file is no text.
+// errBinary means that a file is not text.
 var errBinary = errors.New("search: binary file")
 
-// errHidden says that a file must not be seen.
+// errHidden means that a file must not be visible.
 var errHidden = errors.New("search: hidden file")
 
-// MaxFile is the size of the biggest file that is searched.
+// MaxFile is the size of the largest file that is searched.
 const MaxFile = 64 << 20
 
-// Read reads a file of a walk; the data is valid until the next call. text is false
-// for one that is binary or cannot be read.
+// Read reads a file of a walk; the data is valid until the next call. text is false for a file
+// that is binary or cannot be read.
 func (s *Searcher) Read(f *File) (data []byte, text, tooBig bool) {
 	data, tooBig, err := f.dir.read(f.name, s.buf, MaxFile, f.hidden)
 	if cap(data) > cap(s.buf) && cap(data) <= 1<<20 {
@@ -207,9 +206,9 @@ func (s *Searcher) Read(f *File) (data []byte, text, tooBig bool) {
 	return Text(data), err == nil && !tooBig, tooBig
 }
 
-// Next finds the first line at or after an offset that matches, or all the lines
-// that a match spans: the offsets of their beginning and end, without the last line
-// end. ok is false if there is none. The first look at data is from its beginning.
+// Next finds the first line at or after an offset that matches, or all lines that a match spans.
+// It returns the offsets of their start and end, without the last line ending. ok is false if
+// there is none. The first call for data must start at its beginning.
 func (s *Searcher) Next(data []byte, from int) (start, end int, ok bool) {
 	if from == 0 {
 		for i := range s.next {
@@ -265,7 +264,7 @@ func (s *Searcher) nextMulti(data []byte, from int) (start, end int, ok bool) {
 	}
 	start, _ = lineAt(data, from+first)
 	if last > first {
-		last-- // a match that ends with a line does not reach the next
+		last-- // a match that ends with a line does not reach the next one
 	}
 	_, end = lineAt(data, from+last)
 	return start, end, true
@@ -287,11 +286,12 @@ func (s *Searcher) asked(line []byte) bool {
 	return start >= 0
 }
 
-// longText is how many bytes package regexp gets at most without a look at the context.
+// longText is the maximum number of bytes that package regexp handles without checking the
+// context.
 const longText = 256 << 10
 
-// match returns where the first match in text is; negative if there is none. foreign says
-// that package regexp would be wrong about the text.
+// match returns the position of the first match in text; negative if there is none. foreign is
+// set if package regexp would handle the text wrongly.
 func (s *Searcher) match(text []byte, foreign bool) (start, end int) {
 	if foreign {
 		return s.vm.find(text, 0)
@@ -308,7 +308,7 @@ func (s *Searcher) match(text []byte, foreign bool) (start, end int) {
 	return loc[0], loc[1]
 }
 
-// A textReader reads a text that ends when the context does.
+// A textReader reads a text, and stops when the context ends.
 type textReader struct {
 	ctx  context.Context
 	text []byte
@@ -328,8 +328,8 @@ func (r *textReader) ReadRune() (rune, int, error) {
 	return c, size, nil
 }
 
-// foreignEnd returns the end of what package regexp would be wrong about: words that are
-// not ASCII, and bytes that are no characters. It is 0 if there is nothing of that kind.
+// foreignEnd returns the end of the text that package regexp would handle wrongly: non-ASCII
+// words, and invalid UTF-8. It is 0 if there is none.
 func (s *Searcher) foreignEnd(text []byte) (end int) {
 	if isASCII(text) || !s.p.words && utf8.Valid(text) {
 		return 0
@@ -352,7 +352,7 @@ func isASCII(text []byte) bool {
 	return true
 }
 
-// Matches returns the parts of a line, or of lines, that match.
+// Matches returns the matching parts of a line, or of lines.
 func (s *Searcher) Matches(line []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if len(line) <= longText && s.foreignEnd(line) == 0 {
@@ -379,7 +379,7 @@ func (s *Searcher) Matches(line []byte) iter.Seq[[]byte] {
 	}
 }
 
-// lineAt returns the beginning and the end of the line that an offset is in.
+// lineAt returns the start and the end of the line that contains an offset.
 func lineAt(data []byte, at int) (start, end int) {
 	start = bytes.LastIndexByte(data[:at], '\n') + 1
 	end = len(data)
@@ -389,7 +389,7 @@ func lineAt(data []byte, at int) (start, end int) {
 	return start, end
 }
 
-// candidate finds a place in the first line at or after an offset that may match.
+// candidate finds a position in the first line at or after an offset that may match.
 func (s *Searcher) candidate(data []byte, from int) int {
 	if len(s.needles) > 0 {
 		return s.needle(data, from)
@@ -424,7 +424,7 @@ func (n *needle) index(data []byte) int {
 	if !n.fold {
 		return bytes.Index(data, n.text)
 	}
-	// By its rarest letter, in both cases.
+	// Search for its rarest letter, in both cases.
 	lit, r := n.text, n.rare
 	lower, upper := lit[r], lit[r]
 	if 'a' <= lower && lower <= 'z' {
@@ -472,15 +472,14 @@ func equalFold(data, lower []byte) bool {
 	return true
 }
 
-// rarest returns the index of the byte that text has least often, in English and
-// in code.
+// rarest returns the index of the byte that is rarest in English text and in code.
 func rarest(lit []byte) int {
 	const common = " etaoinsrhldcumfpgwybvkxjqz"
 	best, rank := 0, -1
 	for i, c := range lit {
 		at := strings.IndexByte(common, c)
 		if at < 0 {
-			at = len(common) // digits and signs
+			at = len(common) // digits and punctuation
 		}
 		if at > rank {
 			best, rank = i, at

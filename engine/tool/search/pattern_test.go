@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// lines finds matching lines one by one, as slowly as it is plain.
+// lines finds matching lines one by one, in a slow but obvious way.
 func lines(s *Searcher, data []byte) (starts []int) {
 	for start := 0; start < len(data); {
 		end := len(data)
@@ -59,7 +59,7 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-// The machine finds what package regexp finds, where that is right.
+// The machine finds the same as package regexp, where that is right.
 func FuzzMachine(f *testing.F) {
 	for _, seed := range [][2]string{{"a+?b|c*", "xaab\ncc"}, {"^$", "\n\na"}, {"(a|ab)(c|bcd)(d*)", "abcd"}, {"\\w+@\\w+$", "me@h\u00f6me\n"}, {"(?i)\u212a", "k K"}, {"x*", "a\u00e9x"}} {
 		f.Add(seed[0], []byte(seed[1]))
@@ -85,7 +85,7 @@ func FuzzMachine(f *testing.F) {
 	})
 }
 
-// A pattern with very many states does not take more memory than it may.
+// A pattern with very many states does not exceed its memory limit.
 func TestAutomatonBounded(t *testing.T) {
 	p, err := Compile("[ab]*[ae][ab]{14}[cd]", false, false)
 	if err != nil || p.prog == nil {
@@ -110,7 +110,7 @@ func TestAutomatonBounded(t *testing.T) {
 	}
 }
 
-// endingContext ends when it has been looked at a number of times.
+// endingContext ends after it was checked a number of times.
 type endingContext struct {
 	context.Context
 	looks int
@@ -123,15 +123,15 @@ func (c *endingContext) Err() error {
 	return nil
 }
 
-// A search ends soon after its context, whatever the pattern and however long the text,
-// and finds nothing then.
+// A search ends soon after its context, whatever the pattern and the length of the
+// text, and finds nothing then.
 func TestSearchEnds(t *testing.T) {
 	ascii, foreign := bytes.Repeat([]byte("ab "), 100_000), bytes.Repeat([]byte("ab\xff "), 75_000)
 	lines := bytes.Repeat([]byte("ab\n"), 100_000)
 	for _, c := range []struct {
 		pattern string
 		data    []byte
-		looks   int // at the context before it ends
+		looks   int // checks of the context before it ends
 	}{
 		{"(?s).*", ascii, 3}, {"(?s).*", foreign, 3}, {"(a|b| )*?x", ascii, 3}, {`\b(a|b| |.)*?x`, foreign, 3}, {"(?s).*", lines, 3},
 		{"a", lines, 1000}, {"(?s)a.*?b", lines, 1000},
@@ -164,7 +164,7 @@ func TestSearchEnds(t *testing.T) {
 	}
 }
 
-// Parts that match are the same in a text of any length.
+// The matching parts are the same in a text of any length.
 func TestMatchesOfLongText(t *testing.T) {
 	for _, expr := range []string{"a+", `\bab\b`, "^a|b$", "x*", "(a|ab)(c|bcd)?"} {
 		p, err := Compile(expr, false, true)

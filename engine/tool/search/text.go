@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns the bytes of a file as they are searched: without a byte order mark,
-// and in UTF-8 if that mark says that they are UTF-16.
+// Text returns the searchable bytes of a file: without a byte order mark, and converted
+// to UTF-8 if that mark indicates UTF-16.
 func Text(data []byte) []byte {
 	order := byteOrder(data)
 	if order == nil {
 		return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	}
 	text := make([]byte, 0, len(data))
-	var high rune // the first half of a pair
+	var high rune // the first half of a surrogate pair
 	for i := 2; i+1 < len(data); i += 2 {
 		r := rune(order.Uint16(data[i:]))
 		if high != 0 {
@@ -35,7 +35,7 @@ func Text(data []byte) []byte {
 	return text
 }
 
-// byteOrder returns how UTF-16 is written that begins with a mark; nil if it is
+// byteOrder returns the byte order of UTF-16 that starts with a mark; nil if it is
 // something else.
 func byteOrder(data []byte) binary.ByteOrder {
 	switch {
@@ -47,5 +47,5 @@ func byteOrder(data []byte) binary.ByteOrder {
 	return nil
 }
 
-// isBinary reports whether the beginning of a file is that of no text.
+// isBinary reports whether the beginning of a file does not look like text.
 func isBinary(head []byte) bool { return bytes.IndexByte(head, 0) >= 0 && byteOrder(head) == nil }

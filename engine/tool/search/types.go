@@ -1,15 +1,14 @@
-// Package search finds files and text in them: what Glob and Grep have in common.
+// Package search finds files and text in them. Glob and Grep share it.
 //
-// A walk visits a directory tree on several goroutines. It leaves out what ignore
-// files say (.gitignore inside a git repository, .ignore and .rgignore anywhere),
-// version control directories, and what the environment hides. It follows no
-// symbolic link: every directory and file is opened from the directory above it.
+// A walk visits a directory tree in several goroutines. It leaves out what ignore files
+// exclude (.gitignore inside a git repository, .ignore and .rgignore anywhere), version
+// control directories, and files that the environment hides. It follows no symbolic
+// link: every directory and file is opened relative to the directory above it.
 package search
 
 import "strings"
 
-// types maps the names of file types to the globs of their files, in one string
-// each.
+// types maps the names of file types to the globs of their files, in one string each.
 var types = map[string]string{
 	"ada": "*.adb *.ads", "asm": "*.asm *.s *.S", "awk": "*.awk", "bat": "*.bat", "bazel": "*.bzl *.bazel BUILD WORKSPACE MODULE.bazel", "c": "*.c *.h *.H *.cats",
 	"clojure": "*.clj *.cljc *.cljs *.cljx", "cmake": "*.cmake CMakeLists.txt", "cpp": "*.C *.cc *.cpp *.cxx *.c++ *.h *.H *.hh *.hpp *.hxx *.h++ *.inl *.cppm *.ixx",
@@ -30,7 +29,7 @@ var types = map[string]string{
 	"xml": "*.xml *.xml.dist *.dtd *.xsl *.xslt *.xsd *.xjb *.rng *.sch *.xhtml", "yaml": "*.yaml *.yml", "zig": "*.zig", "zsh": "*.zsh .zshenv zshenv .zlogin zlogin .zlogout zlogout .zprofile zprofile .zshrc zshrc",
 }
 
-// Types returns the known types of files, each with the globs of its files.
+// Types returns the known file types, each with the globs of its files.
 func Types() map[string][]string {
 	all := make(map[string][]string, len(types))
 	for name, globs := range types {

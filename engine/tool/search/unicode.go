@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// The classes that \w, \d and \s stand for, inside of brackets: those of Unicode,
-// as in most programs that search, and not those of package regexp.
+// The classes that \w, \d and \s stand for, inside of brackets: those of Unicode, as in
+// most search programs, and not those of package regexp.
 const (
 	wordClass  = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200c}\x{200d}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189}`
 	digitClass = `\p{Nd}`
 	spaceClass = `\t-\r \x{85}\p{Z}`
 )
 
-// inUnicode writes an expression so that package regexp takes \w, \d, \s and their
-// opposites as Unicode does, and \u00e9 as a character.
+// inUnicode rewrites an expression so that package regexp treats \w, \d, \s and their
+// negations as Unicode does, and \u00e9 as a character.
 func inUnicode(expr string) string {
 	if !strings.Contains(expr, `\`) {
 		return expr
@@ -30,7 +30,7 @@ func inUnicode(expr string) string {
 			switch {
 			case c == '[' && !inClass:
 				inClass = true
-				// A bracket that closes right here stands for itself.
+				// A bracket that closes right here is literal.
 				rest := strings.TrimPrefix(expr[i+1:], "^")
 				if strings.HasPrefix(rest, "]") {
 					n := len(expr) - i - len(rest) + 1
@@ -97,7 +97,7 @@ func inUnicode(expr string) string {
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdefABCDEF") == "" }
 
-// negatedClass writes the opposite of a class for the inside of brackets.
+// negatedClass returns the negation of a class for the inside of brackets.
 func negatedClass(class string) string {
 	tree, err := syntax.Parse("[^"+class+"]", syntax.Perl)
 	if err != nil || tree.Op != syntax.OpCharClass {
@@ -106,7 +106,7 @@ func negatedClass(class string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(tree.String(), "["), "]")
 }
 
-// isWord reports whether a character is one of \w.
+// isWord reports whether a character matches \w.
 func isWord(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= 0 && syntax.IsWordChar(r)
@@ -115,8 +115,8 @@ func isWord(r rune) bool {
 		0x24b6 <= r && r <= 0x24e9 || 0x1f130 <= r && r <= 0x1f149 || 0x1f150 <= r && r <= 0x1f169 || 0x1f170 <= r && r <= 0x1f189
 }
 
-// A machine runs a program where package regexp would not do: to that a \b knows
-// ASCII only, and a byte that is no UTF-8 is a character. It is slow.
+// A machine runs a program where package regexp would be wrong, which supports \b for
+// ASCII only and treats invalid UTF-8 as a character. It is slow.
 type machine struct {
 	ctx       context.Context
 	prog      *syntax.Prog
@@ -125,14 +125,15 @@ type machine struct {
 	stack     []uint32
 }
 
-// A thread is an instruction that is next, for a match that began somewhere.
+// A thread is the next instruction of a match that started at some position.
 type thread struct {
 	pc    uint32
 	start int
 }
 
-// find returns where the first match at or after an offset is: the one that package
-// regexp would find. start is negative if there is none, or if the context ends.
+// find returns the position of the first match at or after an offset: the one that
+// package regexp would find. start is negative if there is none, or if the context
+// ends.
 func (m *machine) find(data []byte, from int) (start, end int) {
 	if m.seen == nil {
 		m.seen = make([]bool, len(m.prog.Inst))
@@ -152,7 +153,7 @@ func (m *machine) find(data []byte, from int) (start, end int) {
 			r, size = decode(data[at:])
 		}
 		holds := assertions(before, r, at == 0, at == len(data))
-		// The threads in the order of their worth, each followed as far as it goes.
+		// The threads in order of priority, each followed as far as it goes.
 		waiting := m.now
 		m.next = m.next[:0]
 		clear(m.seen)
@@ -172,7 +173,7 @@ func (m *machine) find(data []byte, from int) (start, end int) {
 				in := &m.prog.Inst[pc]
 				switch in.Op {
 				case syntax.InstAlt, syntax.InstAltMatch:
-					m.stack = append(m.stack, in.Arg, in.Out) // the first is the better
+					m.stack = append(m.stack, in.Arg, in.Out) // the first has priority
 				case syntax.InstCapture, syntax.InstNop:
 					m.stack = append(m.stack, in.Out)
 				case syntax.InstEmptyWidth:
@@ -181,7 +182,7 @@ func (m *machine) find(data []byte, from int) (start, end int) {
 					}
 				case syntax.InstMatch:
 					start, end = t.start, at
-					break threads // what is worth less does not count any more
+					break threads // threads with lower priority no longer count
 				default:
 					if size > 0 && r >= 0 && consumes(in) && in.MatchRune(r) {
 						m.next = append(m.next, thread{in.Out, t.start})
@@ -198,7 +199,7 @@ func (m *machine) find(data []byte, from int) (start, end int) {
 	}
 }
 
-// decode is like [utf8.DecodeRune], but a byte that is no UTF-8 is -2.
+// decode is like [utf8.DecodeRune], but returns -2 for a byte of invalid UTF-8.
 func decode(data []byte) (rune, int) {
 	r, size := utf8.DecodeRune(data)
 	if r == utf8.RuneError && size == 1 {
@@ -215,7 +216,7 @@ func decodeLast(data []byte) (rune, int) {
 	return r, size
 }
 
-// assertions are those that hold between two characters.
+// assertions returns those that hold between two characters.
 func assertions(before, after rune, textBegins, textEnds bool) syntax.EmptyOp {
 	var op syntax.EmptyOp
 	if textBegins {

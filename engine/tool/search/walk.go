@@ -18,22 +18,22 @@ import (
 	"github.com/parley-go/parley/engine/tool/files"
 )
 
-// A Filter says which files a walk visits.
+// A Filter selects which files a walk visits.
 type Filter struct {
-	// Globs choose files by their paths below the directory: one without a
-	// slash is about the base name. Those with ! before them exclude, also
-	// directories. If there are others a file must match one.
+	// Globs select files by their paths below the directory; one without a slash
+	// matches the base name. Those that start with ! exclude files and directories. If
+	// there are others, a file must match one of them.
 	Globs []string
-	// Types are globs of base names of which one must match, if there are any.
+	// Types are globs of base names. If there are any, one must match.
 	Types []string
-	// Hidden reports whether a file or directory must not be seen, as that of
-	// [tool.Env] does. It may be nil.
+	// Hidden reports whether a file or directory must not be visible, like that of
+	// [tool.Env]. It may be nil.
 	Hidden func(path string, target *tool.Target) bool
-	// All visits what ignore files leave out, too.
+	// All includes files that ignore files exclude.
 	All bool
 }
 
-// A File is one that a walk visits.
+// A File is a file that a walk visits.
 type File struct {
 	Path string // below the directory of the walk, with slashes
 	dir  *directory
@@ -41,8 +41,8 @@ type File struct {
 	walk *walk
 }
 
-// hidden reports whether the file that was opened must not be seen. A file has the
-// names that it was listed by, and may have others by then.
+// hidden reports whether the opened file must not be visible. It may have other hard
+// links than when it was listed.
 func (f *File) hidden(info fs.FileInfo) bool {
 	if f.walk == nil || f.walk.filter.Hidden == nil {
 		return false
@@ -51,11 +51,10 @@ func (f *File) hidden(info fs.FileInfo) bool {
 	return f.walk.filter.Hidden(path, &tool.Target{Path: path, Info: info})
 }
 
-// versionControl are the directories that are never visited.
+// versionControl are directories that are never visited.
 var versionControl = []string{".git", ".svn", ".hg", ".bzr", ".jj", ".sl"}
 
-// SplitGlobs takes apart globs that are given in one string: they are separated by
-// commas or white space, outside of braces.
+// SplitGlobs splits a list of globs at commas and white space outside of braces.
 func SplitGlobs(s string) []string {
 	depth := 0
 	return strings.FieldsFunc(s, func(r rune) bool {
@@ -71,7 +70,7 @@ func SplitGlobs(s string) []string {
 	})
 }
 
-// CheckGlob returns an error if a glob is none.
+// CheckGlob returns an error if a glob is invalid.
 func CheckGlob(glob string) error {
 	if !doublestar.ValidatePattern(strings.TrimPrefix(glob, "!")) {
 		return doublestar.ErrBadPattern
@@ -89,7 +88,7 @@ func matchGlob(glob, name string) bool {
 	return doublestar.MatchUnvalidated(glob, name)
 }
 
-// wants reports whether a file, or a directory, is visited as far as the globs go.
+// wants reports whether the globs select a file or directory.
 func (f *Filter) wants(name string, dir bool) bool {
 	chosen, choice := false, false
 	for _, glob := range f.Globs {
@@ -112,18 +111,18 @@ func (f *Filter) wants(name string, dir bool) bool {
 	return slices.ContainsFunc(f.Types, func(glob string) bool { return doublestar.MatchUnvalidated(glob, base) })
 }
 
-// A layer is the ignore files of one directory.
+// A layer holds the ignore files of one directory.
 type layer struct {
 	up     *layer
-	base   string // the path of the directory below that of the walk; see below
-	prefix string // what comes before a path of the walk, for directories above it
+	base   string // path of the directory below that of the walk; see below
+	prefix string // prefix for paths of the walk, for directories above it
 	git    rules
 	other  rules // .ignore and .rgignore
-	inGit  bool  // whether git's rules count here
-	top    bool  // whether a repository begins here
+	inGit  bool  // git's rules apply here
+	top    bool  // a repository starts here
 }
 
-// ignored reports whether the ignore files leave out a path of the walk.
+// ignored reports whether the ignore files exclude a path of the walk.
 func (l *layer) ignored(name string, dir bool) bool {
 	for at := l; at != nil; at = at.up {
 		if len(at.other) > 0 {
@@ -156,7 +155,7 @@ func (l *layer) relative(name string) string {
 	return name[len(l.base)+1:]
 }
 
-// A walk is one that goes on.
+// A walk is a walk in progress.
 type walk struct {
 	filter *Filter
 	root   string // absolute
@@ -169,21 +168,21 @@ type walk struct {
 	stopped atomic.Bool
 }
 
-// A job is a directory to open or files to visit.
+// A job is a directory to open or a list of files to visit.
 type job struct {
-	dir   *directory // that the name is in, or the files
+	dir   *directory // directory that contains the name or the files
 	name  string
 	path  string
 	layer *layer
 	files []string
 }
 
-// batch is how many files of a directory are one job.
+// batch is the number of files of a directory in one job.
 const batch = 64
 
-// Walk visits the files below a directory, whose absolute path without symbolic
-// links is root, on as many goroutines as workers says. visit is called by several
-// at a time; the first argument tells which.
+// Walk visits the files below a directory, whose absolute path without symbolic links
+// is root, in the given number of goroutines. visit is called concurrently; its first
+// argument is the number of the goroutine.
 func Walk(ctx context.Context, dir *os.Root, root string, filter *Filter, workers int, visit func(worker int, file *File)) error {
 	top, err := openDirectory(dir)
 	if err != nil {
@@ -214,7 +213,7 @@ func Walk(ctx context.Context, dir *os.Root, root string, filter *Filter, worker
 	return ctx.Err()
 }
 
-// Workers returns how many goroutines a walk is worth.
+// Workers returns a good number of goroutines for a walk.
 func Workers() int { return min(max(2, runtime.GOMAXPROCS(0)), 12) }
 
 func (w *walk) push(jobs ...job) {
@@ -256,8 +255,7 @@ func (w *walk) work(worker int) {
 	}
 }
 
-// enter reads a directory, which it lets go, and records the work to do in
-// it.
+// enter reads and releases a directory, and queues the jobs in it.
 func (w *walk) enter(dir *directory, at string, above *layer) {
 	defer dir.release()
 	entries, _ := dir.list()
@@ -327,8 +325,8 @@ func (d *directory) layer(entries []fs.DirEntry, at string, above *layer) *layer
 	return l
 }
 
-// layersAbove reads the ignore files of the directories above one, up to where the
-// repository begins. It returns nil if there are none.
+// layersAbove reads the ignore files of the directories above one, up to the top of the
+// repository. It returns nil if there are none.
 func layersAbove(root string) *layer {
 	var dirs []string // from the root upwards
 	top := -1
@@ -363,7 +361,7 @@ func layersAbove(root string) *layer {
 	return l
 }
 
-// maxIgnore is the size of the biggest ignore file that is read.
+// maxIgnore is the size of the largest ignore file that is read.
 const maxIgnore = 1 << 20
 
 func rulesOf(name string) rules {

@@ -1,8 +1,7 @@
-// Package skill is the tool Skill: the model loads the text of a skill when it needs
-// it, so that only names and descriptions take room in every request.
+// Package skill implements the tool Skill: the model loads the text of a skill when it
+// needs it, so that only names and descriptions take up space in every request.
 //
-// The skills and the commands of the shell in their texts are somebody else's
-// matter: the tool asks a [Library].
+// A [Library] provides the skills and runs the shell commands in their texts.
 package skill
 
 import (
@@ -27,25 +26,25 @@ const schema = `{
 	"required": ["skill"]
 }`
 
-// A Skill is one that was found.
+// A Skill is a skill of a [Library].
 type Skill struct {
 	Name         string
 	Description  string
-	Dir          string   // where its files are; empty if it has none
-	AllowedTools []string // that it may use without a question; empty if it is not trusted
+	Dir          string   // directory of its files; empty if it has none
+	AllowedTools []string // tools that it may use without permission; empty if it is not trusted
 }
 
-// A Library has skills. It is safe for concurrent use.
+// A Library provides skills. It is safe for concurrent use.
 type Library interface {
-	// Find returns a skill that the model may load, nil if there is none.
+	// Find returns a skill that the model may load, or nil.
 	Find(name string) *Skill
 	// Names returns the names of the skills that the model may load.
 	Names() []string
-	// Text returns the text of a skill, with arguments in it.
+	// Text returns the text of a skill, with the arguments filled in.
 	Text(ctx context.Context, name, args string) (string, error)
 }
 
-// Tool is Skill.
+// Tool is the tool Skill.
 type Tool struct {
 	spec tool.Spec
 	lib  Library
@@ -56,20 +55,20 @@ func New(lib Library) *Tool {
 	return &Tool{lib: lib, spec: tool.Spec{Name: "Skill", Description: description, Schema: json.RawMessage(schema), ReadOnly: true}}
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	Skill string `json:"skill"`
 	Args  string `json:"args"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Success      bool     `json:"success"`
 	CommandName  string   `json:"commandName"`
 	AllowedTools []string `json:"allowedTools,omitempty"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // find returns the skill that an input names.
@@ -90,11 +89,11 @@ func (t *Tool) find(input json.RawMessage) (*Skill, Input, error) {
 	return s, in, nil
 }
 
-// Access is to the skill by its name.
+// Access returns the use of the skill, by its name.
 func (t *Tool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	s, _, err := t.find(input)
 	if err != nil {
-		return nil, err // nobody is asked about a skill that does not exist
+		return nil, err // no permission is requested for a skill that does not exist
 	}
 	return []tool.Access{{Kind: tool.Skill, Name: s.Name}}, nil
 }

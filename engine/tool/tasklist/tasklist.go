@@ -1,7 +1,7 @@
-// Package tasklist is the tools TaskCreate, TaskGet, TaskUpdate and TaskList: the model's list of
-// what is to be done, one task at a time.
+// Package tasklist implements the tools TaskCreate, TaskGet, TaskUpdate and TaskList, with which
+// the model keeps a list of tasks to do.
 //
-// The list is kept in the [tool.Env] and shared with subagents.
+// The list is stored in the [tool.Env] and shared with subagents.
 package tasklist
 
 import (
@@ -67,7 +67,7 @@ const updateSchema = `{
 
 const listSchema = `{"type": "object", "properties": {}}`
 
-// A Task is one thing to be done.
+// A Task is an item on the list.
 type Task struct {
 	ID          string         `json:"id"`
 	Subject     string         `json:"subject"`
@@ -92,7 +92,7 @@ func listOf(env *tool.Env) *list {
 	return tool.Shared(env, listKey{}, func() *list { return new(list) })
 }
 
-// Of returns the tasks of a conversation, the oldest first.
+// Of returns the tasks of a conversation, oldest first.
 func Of(env *tool.Env) []Task {
 	l := listOf(env)
 	l.mu.Lock()
@@ -104,7 +104,7 @@ func Of(env *tool.Env) []Task {
 	return all
 }
 
-// Restore puts the tasks of a conversation back that goes on.
+// Restore restores the tasks of a resumed conversation.
 func Restore(env *tool.Env, tasks []Task) {
 	l := listOf(env)
 	l.mu.Lock()
@@ -155,7 +155,7 @@ func run[In any](f func(*tool.Call, *list, *In) *tool.Result) func(*tool.Call) (
 	}
 }
 
-// blocked calls hooks about a task. The list is not locked meanwhile.
+// blocked runs hooks about a task. The list is unlocked meanwhile.
 func (l *list) blocked(call *tool.Call, in wire.HookInput) (feedback string, blocked bool) {
 	l.mu.Unlock()
 	defer l.mu.Lock()
@@ -163,10 +163,10 @@ func (l *list) blocked(call *tool.Call, in wire.HookInput) (feedback string, blo
 	return string(in.Event()) + " hook feedback:\n" + reason, blocked
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *listTool) Spec() *tool.Spec { return &t.spec }
 
-// Access is none: the list is the conversation's own.
+// Access returns nothing: the list belongs to the conversation.
 func (t *listTool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
 // Run reads or changes the list.
@@ -227,7 +227,7 @@ type updateInput struct {
 	Metadata     map[string]any `json:"metadata"`
 }
 
-// An Update is what programs get of TaskUpdate.
+// An Update is the structured result of TaskUpdate.
 type Update struct {
 	Success       bool              `json:"success"`
 	TaskID        string            `json:"taskId"`
@@ -289,7 +289,7 @@ func update(call *tool.Call, l *list, in *updateInput) *tool.Result {
 	return tool.Text("Updated task #"+t.ID+" "+strings.Join(out.UpdatedFields, ", "), out)
 }
 
-// block makes tasks wait for each other; order returns the one that goes first, then the other. It
+// block makes tasks block each other; order returns the blocking task, then the blocked one. It
 // reports whether that changed anything.
 func (l *list) block(t *Task, with []string, order func(other *Task) (first, second *Task)) bool {
 	changed := false

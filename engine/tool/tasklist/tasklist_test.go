@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestTaskTools: what the tools answer, to the model and to programs, is what the official command
-// answers.
+// TestTaskTools checks that the results of the tools, for the model and for programs, are those of
+// the official command.
 func TestTaskTools(t *testing.T) {
 	env := &tool.Env{}
 	tools := map[string]tool.Tool{}
@@ -53,7 +53,7 @@ func TestTaskTools(t *testing.T) {
 	}
 }
 
-// Hooks keep a task from being put on the list and from being ticked off.
+// Hooks can block the creation and the completion of a task.
 func TestHooksBlock(t *testing.T) {
 	env := new(tool.Env)
 	block := true
@@ -79,10 +79,10 @@ func TestHooksBlock(t *testing.T) {
 	if r := run(update, `{"taskId":"2","status":"completed"}`); r.IsError || !strings.Contains(r.Content.String(), "NOT YET") || tasklist.Of(env)[0].Status != "pending" {
 		t.Errorf("a blocked completion: %+v, %+v", r, tasklist.Of(env))
 	}
-	run(update, `{"taskId":"2","status":"in_progress"}`) // nobody is asked
+	run(update, `{"taskId":"2","status":"in_progress"}`) // no hook runs
 	block = false
 	run(update, `{"taskId":"2","status":"completed"}`)
-	run(update, `{"taskId":"2","status":"completed"}`) // it is already
+	run(update, `{"taskId":"2","status":"completed"}`) // it is completed already
 	if want := []wire.HookEvent{"TaskCreated", "TaskCreated", "TaskCompleted", "TaskCompleted"}; !slices.Equal(asked, want) || tasklist.Of(env)[0].Status != "completed" {
 		t.Errorf("asked %v, want %v; %+v", asked, want, tasklist.Of(env))
 	}

@@ -1,5 +1,5 @@
-// Package taskoutput is the tool TaskOutput: what a task in the background has
-// said.
+// Package taskoutput implements the tool TaskOutput, which returns the output of a task
+// in the background.
 package taskoutput
 
 import (
@@ -25,10 +25,10 @@ const schema = `{
 	}
 }`
 
-// maxOutput is how many bytes of output the model gets.
+// maxOutput is how many bytes of output are sent to the model.
 const maxOutput = 30_000
 
-// Tool is TaskOutput.
+// Tool is the tool TaskOutput.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -36,21 +36,21 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "TaskOutput", Aliases: []string{"BashOutput", "AgentOutputTool", "BashOutputTool"}, Description: description, Schema: json.RawMessage(schema), ReadOnly: true}}
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	TaskID  string     `json:"task_id"`
-	BashID  string     `json:"bash_id"` // what task_id was called once
+	BashID  string     `json:"bash_id"` // former name of task_id
 	Block   *tool.Bool `json:"block"`
 	Timeout *tool.Int  `json:"timeout"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	RetrievalStatus string `json:"retrieval_status"` // "success", "not_ready" or "timeout"
 	Task            Task   `json:"task"`
 }
 
-// Task is how the task stands.
+// Task is the status of the task.
 type Task struct {
 	TaskID      string `json:"task_id"`
 	TaskType    string `json:"task_type"`
@@ -61,13 +61,13 @@ type Task struct {
 	ExitCode    *int   `json:"exitCode,omitempty"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
-// Access is none: the task is the conversation's own.
+// Access returns nothing: the task belongs to the conversation.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
-// Run waits for the task, if it is to, and returns its output.
+// Run waits for the task, if requested, and returns its output.
 func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
@@ -118,7 +118,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}}), nil
 }
 
-// NotFound is the error for an unknown id, with the ids of all tasks.
+// NotFound returns the error for an unknown id, with the ids of all tasks.
 func NotFound(env *tool.Env, id string) error {
 	var ids []string
 	for _, info := range env.Tasks().Running() {

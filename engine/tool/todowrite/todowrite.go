@@ -1,6 +1,7 @@
-// Package todowrite is the tool TodoWrite: the model's list of what is to be done.
+// Package todowrite implements the tool TodoWrite, with which the model keeps a list of
+// things to do.
 //
-// The list is kept in the [tool.Env]; [Of] returns it.
+// The list is stored in the [tool.Env]; [Of] returns it.
 package todowrite
 
 import (
@@ -36,7 +37,7 @@ const schema = `{
 	}
 }`
 
-// Tool is TodoWrite.
+// Tool is the tool TodoWrite.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -44,14 +45,14 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "TodoWrite", Description: description, Schema: json.RawMessage(schema)}}
 }
 
-// A Todo is one thing to be done.
+// A Todo is an item on the list.
 type Todo struct {
 	Content    string `json:"content"`
 	Status     string `json:"status"` // "pending", "in_progress" or "completed"
 	ActiveForm string `json:"activeForm"`
 }
 
-// Input is what the model gives: a list, or one thing to add to it.
+// Input is the input of the tool: a list, or one item to add to it.
 type Input struct {
 	Todos       *[]Todo `json:"todos"`
 	Subject     string  `json:"subject"`
@@ -59,7 +60,7 @@ type Input struct {
 	ActiveForm  string  `json:"activeForm"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	OldTodos []Todo `json:"oldTodos"`
 	NewTodos []Todo `json:"newTodos"`
@@ -84,7 +85,7 @@ func Of(env *tool.Env) []Todo {
 	return append([]Todo{}, l.todos...)
 }
 
-// Set replaces the list of a conversation, as when one goes on.
+// Set replaces the list of a conversation, for example when one is resumed.
 func Set(env *tool.Env, todos []Todo) {
 	l := listOf(env)
 	l.mu.Lock()
@@ -92,10 +93,10 @@ func Set(env *tool.Env, todos []Todo) {
 	l.todos = append([]Todo{}, todos...)
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
-// Access is none: the list is the conversation's own.
+// Access returns nothing: the list belongs to the conversation.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
 // Run replaces the list.
@@ -128,7 +129,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}
 	out := &Output{OldTodos: old, NewTodos: append([]Todo{}, l.todos...)}
 	if open == 0 {
-		l.todos = nil // a list that is done is put away
+		l.todos = nil // a completed list is cleared
 	}
 	return tool.Text("The list has been updated. Keep it as you go on, and go on with what is next.", out), nil
 }

@@ -22,7 +22,7 @@ func TestList(t *testing.T) {
 	if got, want := do(a), `{"oldTodos":[],"newTodos":[{"content":"Test","status":"pending","activeForm":"Testing"}]}`; got != want {
 		t.Error(got)
 	}
-	// One more, by the other dialect.
+	// Add an item with the other form of the input.
 	r := tooltest.Do(t, env, todowrite.New(), "subject", "Ship", "description", "it")
 	if got := tooltest.JSON(t, r); !strings.HasSuffix(got, `,{"content":"Ship","status":"pending","activeForm":"Ship"}]}`) || len(todowrite.Of(env)) != 2 {
 		t.Error(got)

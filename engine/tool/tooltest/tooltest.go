@@ -1,5 +1,5 @@
-// Package tooltest helps to test tools: a place to work in, and a way to call them
-// as the engine does.
+// Package tooltest helps to test tools: it provides an environment, and calls tools as
+// the engine does.
 package tooltest
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// Env makes an environment with one root, a temporary directory. It is closed when
+// Env returns an environment with one root, a temporary directory. It is closed when
 // the test ends.
 func Env(t testing.TB) *tool.Env {
 	t.Helper()
@@ -46,7 +46,7 @@ func Write(t testing.TB, env *tool.Env, name, content string) string {
 	return path
 }
 
-// Input makes an input of pairs of names and values.
+// Input returns an input with pairs of names and values.
 func Input(t testing.TB, pairs ...any) json.RawMessage {
 	t.Helper()
 	members := map[string]any{}
@@ -60,7 +60,7 @@ func Input(t testing.TB, pairs ...any) json.RawMessage {
 	return data
 }
 
-// Call runs a tool as the engine does: the input is validated, and an error becomes
+// Call runs a tool as the engine does: it validates the input, and converts an error to
 // a result.
 func Call(ctx context.Context, env *tool.Env, t tool.Tool, input json.RawMessage) *tool.Result {
 	call := &tool.Call{ID: "toolu_test", Input: input, Env: env}
@@ -83,7 +83,7 @@ func Do(t testing.TB, env *tool.Env, to tool.Tool, pairs ...any) *tool.Result {
 	return Call(t.Context(), env, to, Input(t, pairs...))
 }
 
-// JSON writes what programs get of a result.
+// JSON returns the encoded structured result.
 func JSON(t testing.TB, r *tool.Result) string {
 	t.Helper()
 	data, err := json.Marshal(r.Structured)
@@ -93,7 +93,7 @@ func JSON(t testing.TB, r *tool.Result) string {
 	return string(data)
 }
 
-// Events collects what an environment tells of.
+// Events collects the events of an environment.
 type Events struct {
 	mu   sync.Mutex
 	list []tool.Event

@@ -98,7 +98,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// Nothing but the public web is dialled.
+// Only the public web is dialled.
 func TestRefused(t *testing.T) {
 	s := server(t)
 	env := tooltest.Env(t)

@@ -1,7 +1,7 @@
-// Package websearch is the tool WebSearch: it searches the web.
+// Package websearch implements the tool WebSearch, which searches the web.
 //
-// It has no search engine of its own. The configuration names an endpoint, or the
-// model's provider searches, by a tool that it runs itself.
+// It has no search engine of its own. Either the configuration names an endpoint, or
+// the model's provider searches, with a tool that it runs itself.
 package websearch
 
 import (
@@ -34,38 +34,38 @@ const schema = `{
 	"required": ["query"]
 }`
 
-// A Query is what to search for.
+// A Query is a search query.
 type Query struct {
 	Text    string
-	Allowed []string // domains; empty for all
+	Allowed []string // domains; empty means all
 	Blocked []string // domains
 }
 
-// A Hit is a page that fits.
+// A Hit is a page that matches.
 type Hit struct {
 	Title   string `json:"title"`
 	URL     string `json:"url"`
 	Snippet string `json:"snippet,omitempty"`
 }
 
-// An Answer is what a search found.
+// An Answer is the result of a search.
 type Answer struct {
 	Hits []Hit
-	Text string // text of the model about them; may be empty
+	Text string // the model's text about them; may be empty
 
-	Searches int    // how often was searched; 0 means once
-	ID       string // what the provider calls its first search; empty for the id of the call
+	Searches int    // number of searches; 0 means one
+	ID       string // the provider's id of its first search; empty means the id of the call
 }
 
-// Options are what can be chosen about the tool. With the zero value
-// the model's provider searches; if it cannot, the tool says so.
+// Options configure the tool. With the zero value the model's provider searches; if it
+// cannot, the tool returns an error.
 type Options struct {
-	// Search searches. It comes before Endpoint, and that before the search of the
-	// model's provider.
+	// Search runs a search. It takes precedence over Endpoint, and that over the search
+	// of the model's provider.
 	Search func(ctx context.Context, env *tool.Env, query Query) (*Answer, error)
-	// Endpoint is an address that answers in JSON: the query is put for %s in
-	// it, or added as q. Any list of objects with a url and a title is
-	// understood, as of SearXNG, Brave and others.
+	// Endpoint is an address that answers in JSON: the query replaces %s in it, or is
+	// added as q. Any list of objects with a url and a title is understood, such as
+	// that of SearXNG, Brave and others.
 	Endpoint string
 	// Header is sent to the endpoint, for keys.
 	Header http.Header
@@ -73,7 +73,7 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Tool is WebSearch.
+// Tool is the tool WebSearch.
 type Tool struct {
 	spec tool.Spec
 	opts Options
@@ -91,14 +91,14 @@ func New(opts *Options) *Tool {
 	return t
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	Query          string   `json:"query"`
 	AllowedDomains []string `json:"allowed_domains"`
 	BlockedDomains []string `json:"blocked_domains"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Query           string  `json:"query"`
 	Results         []any   `json:"results"` // [Group] or a string
@@ -112,15 +112,15 @@ type Group struct {
 	Content   []Hit  `json:"content"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
-// Access is that of the tool as such: what is searched is not what is fetched.
+// Access returns an access for the tool as such: searching does not fetch the pages.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
 	return []tool.Access{{Kind: tool.Other}}, nil
 }
 
-// Run searches.
+// Run runs the search.
 func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
@@ -173,7 +173,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	return tool.Text(b.String(), out), nil
 }
 
-// wants reports whether a page is of a site that was asked for.
+// wants reports whether a page is on a requested site.
 func (q *Query) wants(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -189,14 +189,14 @@ func (q *Query) wants(address string) bool {
 	return !slices.ContainsFunc(q.Blocked, of)
 }
 
-// The limits of an endpoint.
+// Limits of an endpoint.
 const (
 	maxAnswer  = 4 << 20
 	maxHits    = 10
 	maxSnippet = 500
 )
 
-// endpoint asks the endpoint.
+// endpoint sends the query to the endpoint.
 func (t *Tool) endpoint(ctx context.Context, _ *tool.Env, query Query) (*Answer, error) {
 	text := query.Text
 	if len(query.Allowed) > 0 {
@@ -230,7 +230,7 @@ func (t *Tool) endpoint(ctx context.Context, _ *tool.Env, query Query) (*Answer,
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
-		// The address may have a key in it.
+		// The address may contain a key.
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
@@ -273,7 +273,7 @@ func hitsIn(value any) []Hit {
 		}
 		return hits
 	case map[string]any:
-		// Names that are known come first, so that the order is fixed.
+		// Known names come first, so that the order is fixed.
 		names := []string{"results", "web", "webPages", "organic", "organic_results", "items", "value", "data"}
 		for _, name := range names {
 			if hits := hitsIn(v[name]); len(hits) > 0 {
@@ -284,7 +284,7 @@ func hitsIn(value any) []Hit {
 	return nil
 }
 
-// first returns the first string that an object has under some names.
+// first returns the first string that an object has under one of some names.
 func first(o map[string]any, names ...string) string {
 	for _, name := range names {
 		if s, ok := o[name].(string); ok && s != "" {
@@ -297,8 +297,8 @@ func first(o map[string]any, names ...string) string {
 // providerTimeout is how long a search by the model's provider may take.
 const providerTimeout = 2 * time.Minute
 
-// provider has the model's provider search: the model is asked a question of its own
-// and has the provider's tool for it.
+// provider lets the model's provider search: it asks the model a separate question with
+// the provider's tool.
 func provider(ctx context.Context, env *tool.Env, query Query) (*Answer, error) {
 	search, err := json.Marshal(struct {
 		Type    string   `json:"type"`

@@ -1,8 +1,8 @@
-// Package write is the tool Write: it creates a file or replaces its content.
+// Package write implements the tool Write, which creates a file or replaces its
+// content.
 //
-// The content is written as it is given; a file in UTF-16 or with a byte order mark
-// stays one. A file that exists is replaced only if the conversation knows what was
-// in it.
+// The content is written as given; a file in UTF-16 or with a byte order mark keeps its
+// encoding. An existing file is replaced only if the conversation has read it.
 package write
 
 import (
@@ -30,7 +30,7 @@ const schema = `{
 	"required": ["file_path", "content"]
 }`
 
-// Tool is Write.
+// Tool is the tool Write.
 type Tool struct{ spec tool.Spec }
 
 // New returns the tool.
@@ -38,13 +38,13 @@ func New() *Tool {
 	return &Tool{spec: tool.Spec{Name: "Write", Description: description, Schema: json.RawMessage(schema)}}
 }
 
-// Input is what the model gives.
+// Input is the input of the tool.
 type Input struct {
 	FilePath string `json:"file_path"`
 	Content  string `json:"content"`
 }
 
-// Output is what programs get.
+// Output is the structured result.
 type Output struct {
 	Type            string       `json:"type"` // "create" or "update"
 	FilePath        string       `json:"filePath"`
@@ -54,11 +54,11 @@ type Output struct {
 	UserModified    bool         `json:"userModified"`
 }
 
-// CurrentNote follows the result of a write, for the model: the conversation
-// knows the file now.
+// CurrentNote follows the result of a write, for the model: the write counts as a read
+// of the file.
 const CurrentNote = " (file state is current in your context — no need to Read it back)"
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return &t.spec }
 
 // Absolute implements [tool.PathTool].
@@ -66,7 +66,7 @@ func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, 
 	return files.Absolute(env, input, "file_path", files.Named)
 }
 
-// Access is to write the file.
+// Access returns a write to the file.
 func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	return files.Access(env, input, tool.Write, func(in *Input) string { return in.FilePath })
 }
@@ -97,7 +97,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 			return nil, err
 		}
 		old := files.Decode(data)
-		// The encoding stays; line ends are as they were given.
+		// The encoding is kept; line endings are as given.
 		text := files.Text{Content: strings.TrimPrefix(in.Content, "\ufeff"), Encoding: old.Encoding, BOM: old.BOM || strings.HasPrefix(in.Content, "\ufeff")}
 		if bytes, err = text.Encode(); err != nil {
 			return nil, err
