@@ -1,7 +1,6 @@
-// Package agents says what subagents there are: those that come with the agent,
-// those that a host, a flag or a directory of Markdown files defines. It reads the
-// directories that it is given and nothing else, and does not run anything: that
-// is the engine's.
+// Package agents holds the definitions of subagents: the built-in ones, and those that
+// a host, a flag or a directory of Markdown files defines. It reads the given
+// directories and nothing else, and runs nothing; the engine runs subagents.
 package agents
 
 import (
@@ -19,56 +18,56 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Source says where a definition is from.
+// A Source is the origin of a definition.
 type Source string
 
-// The sources, from the weakest to the strongest: of two agents with one name the
-// stronger counts.
+// The sources, from the weakest to the strongest: of two agents with the same name, the
+// stronger one wins.
 const (
 	Builtin Source = "built-in"
 	Plugin  Source = "plugin"
 	User    Source = "userSettings"    // a file in the user's directory
-	Project Source = "projectSettings" // a file of the project, which strangers may have written
+	Project Source = "projectSettings" // a file of the project, which may be untrusted
 	Flag    Source = "flagSettings"    // --agents
 	Host    Source = "sdk"             // the host's initialize
 )
 
-// A Definition is a kind of subagent.
+// A Definition defines a kind of subagent.
 type Definition struct {
 	Name        string
 	Description string   // tells the model when to use it
 	Prompt      string   // its system prompt
-	Tools       []string // rules that name what it has, such as "Read" or "Bash(git log:*)"; nil means all
+	Tools       []string // rules for the tools that it has, such as "Read" or "Bash(git log:*)"; nil means all
 	Disallowed  []string // tools that it does not have
-	ReadOnly    bool     // whatever it calls must change nothing
-	Model       string   // an alias or a model; empty or "inherit" means that of whoever starts it
+	ReadOnly    bool     // none of its calls may change anything
+	Model       string   // an alias or a model; empty or "inherit" means that of its parent
 	Effort      string
-	Mode        wire.PermissionMode // empty means that of whoever starts it; it is never wider than that
-	MaxTurns    int                 // 0 means no bound
-	Background  bool                // nobody waits for it
-	OmitContext bool                // the project's instructions are not for it
-	Reminder    string              // told behind its prompt
-	Skills      []string            // that its prompt begins with
+	Mode        wire.PermissionMode // empty means that of its parent; it is never wider than that
+	MaxTurns    int                 // 0 means no limit
+	Background  bool                // nothing waits for it
+	OmitContext bool                // it does not receive the project's instructions
+	Reminder    string              // sent after its prompt
+	Skills      []string            // skills that it starts with
 	MCPServers  []*wire.MCPServerRef
 	Hooks       json.RawMessage // as in settings; nil means none
 	First       string          // its first prompt, if it is the conversation itself
 	Places
 
-	// Trusted says that its hooks and servers may run. Those of a file that a
-	// stranger may have written do not without it.
+	// Trusted allows its hooks and servers to run. Those of an untrusted file do not
+	// run without it.
 	Trusted bool
 
 	Source Source
-	Path   string // of its file, if it is from one
+	Path   string // of its file, if it comes from one
 }
 
-// Places are where an agent works and remembers.
+// Places are where an agent works and stores its memory.
 type Places struct {
-	Memory    string // where it keeps what it learned: "user", "project" or "local"; empty means nowhere
-	Isolation string // "worktree" for a worktree of its own; empty means none
+	Memory    string // where it stores its memory: "user", "project" or "local"; empty means nowhere
+	Isolation string // "worktree" for its own worktree; empty means none
 }
 
-// FromWire makes a definition from what a host or a flag says.
+// FromWire returns the definition of an agent that a host or a flag defines.
 func FromWire(name string, d *wire.AgentDefinition, source Source) (*Definition, error) {
 	def := &Definition{
 		Name: strings.TrimSpace(name), Description: d.Description, Prompt: d.Prompt, Tools: d.Tools, Disallowed: d.DisallowedTools,
@@ -79,7 +78,7 @@ func FromWire(name string, d *wire.AgentDefinition, source Source) (*Definition,
 	return def, def.check()
 }
 
-// Parse reads the definitions of --agents: a JSON object of them by name.
+// Parse parses the definitions of --agents: a JSON object of them by name.
 func Parse(text string, source Source) ([]*Definition, error) {
 	var byName map[string]*wire.AgentDefinition
 	if err := json.Unmarshal([]byte(text), &byName); err != nil {
@@ -88,7 +87,7 @@ func Parse(text string, source Source) ([]*Definition, error) {
 	return FromMap(byName, source)
 }
 
-// FromMap makes definitions from what a host says, in the order of their names.
+// FromMap returns the definitions of a host, sorted by name.
 func FromMap(byName map[string]*wire.AgentDefinition, source Source) ([]*Definition, error) {
 	var list []*Definition
 	for name, d := range byName {
@@ -105,7 +104,7 @@ func FromMap(byName map[string]*wire.AgentDefinition, source Source) ([]*Definit
 	return list, nil
 }
 
-// check tells what is wrong with a definition.
+// check returns an error if a definition is invalid.
 func (d *Definition) check() error {
 	switch {
 	case d.Name == "":
@@ -134,13 +133,13 @@ func (d *Definition) check() error {
 	return fmt.Errorf("the agent %q has the permission mode %q, which there is not", d.Name, d.Mode)
 }
 
-// maxFiles bounds how many files of a directory are read.
+// maxFiles is how many files of a directory are read.
 const maxFiles = 500
 
-// ReadDir reads the Markdown files of a directory and of those below it. A file
-// that is no agent is left out and named among the problems; a directory that is
-// not there has none. Trusted reports whether what a file brings may run; nil means
-// that none may.
+// ReadDir reads the Markdown files of a directory and of those below it. A file that is
+// not an agent is left out and listed among the problems; a directory that does not
+// exist has none. trusted reports whether the hooks and servers of a file may run; nil
+// means that none may.
 func ReadDir(dir string, source Source, trusted func(path string, content []byte) bool) (list []*Definition, problems []error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -184,10 +183,10 @@ func readFile(root *os.Root, dir, name string, source Source, trusted func(strin
 	return def, nil
 }
 
-// ErrNoHeader reports a file without a header, such as a README, which is not an agent.
+// ErrNoHeader means that a file has no header and is not an agent, such as a README.
 var ErrNoHeader = errors.New("it has no header with a name and a description")
 
-// parseFile reads the definition that a file holds.
+// parseFile parses the definition in a file.
 func parseFile(text []byte, source Source) (*Definition, error) {
 	doc, err := frontmatter.Parse(text)
 	if err != nil {
@@ -218,7 +217,7 @@ func parseFile(text []byte, source Source) (*Definition, error) {
 	def.Background, _ = doc.Bool("background")
 	def.OmitContext, _ = doc.Bool("omitClaudeMd")
 	if raw := doc.JSON("mcpServers"); raw != nil {
-		// A list of names and configurations; a single name; or configurations by name.
+		// A list of names and configurations, a single name, or configurations by name.
 		switch raw[0] {
 		case '"':
 			for _, name := range doc.List("mcpServers") {
@@ -241,8 +240,8 @@ func parseFile(text []byte, source Source) (*Definition, error) {
 	return def, def.check()
 }
 
-// Merge returns the agents of several lists, each name once, the last one that has
-// it, sorted by name.
+// Merge merges lists of agents and sorts them by name. If a name occurs several times,
+// the last one wins.
 func Merge(lists ...[]*Definition) []*Definition {
 	byName := map[string]*Definition{}
 	for _, list := range lists {

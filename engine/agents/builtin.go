@@ -8,7 +8,7 @@ import (
 	"github.com/parley-go/parley/engine/internal/frontmatter"
 )
 
-// The agents that come with us are files as those of users are.
+// The built-in agents are files in the same format as those of users.
 var (
 	//go:embed builtin/general-purpose.md
 	generalPurpose []byte
@@ -20,11 +20,11 @@ var (
 	bash []byte
 )
 
-// Default is the agent that is meant when none is named.
+// Default is the agent that is used when none is named.
 const Default = "general-purpose"
 
-// BuiltIn returns the agents that come with us. Those that only look have no tool
-// that writes, and are marked so that whatever they call must change nothing.
+// BuiltIn returns the built-in agents. Those that only read have no tool that writes,
+// and are marked so that none of their calls may change anything.
 func BuiltIn() []*Definition {
 	var list []*Definition
 	for _, d := range builtIn() {
@@ -34,13 +34,13 @@ func BuiltIn() []*Definition {
 	return list
 }
 
-// builtIn reads the files once: sessions share what they say.
+// builtIn parses the files once: sessions share the definitions.
 var builtIn = sync.OnceValue(func() []*Definition {
 	var list []*Definition
 	for _, text := range [][]byte{generalPurpose, explore, plan, bash} {
 		d, err := parseFile(text, Builtin)
 		if err != nil {
-			panic(fmt.Sprintf("agents: a built-in agent cannot be read: %v", err)) // the tests read them
+			panic(fmt.Sprintf("agents: a built-in agent cannot be read: %v", err)) // tests parse them
 		}
 		doc, _ := frontmatter.Parse(text)
 		d.ReadOnly, _ = doc.Bool("readOnly")

@@ -7,11 +7,11 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Matcher says which subjects a hook is for. The zero value is for all.
+// A Matcher selects the subjects of a hook. The zero value matches all.
 type Matcher struct{ pattern *regexp.Regexp }
 
-// Compile reads a matcher: a name, several as "Write|Edit", or a regular expression
-// that has to fit the whole subject. Empty and "*" mean all.
+// Compile parses a matcher: a name, several as "Write|Edit", or a regular expression that must
+// match the whole subject. Empty and "*" match all.
 func Compile(text string) (Matcher, error) {
 	if text == "" || text == "*" {
 		return Matcher{}, nil
@@ -24,8 +24,8 @@ func Compile(text string) (Matcher, error) {
 // Monitor, too.
 var formerly = map[string]string{"Monitor": "Bash", "Agent": "Task", "Task": "Agent", "KillShell": "TaskStop", "TaskStop": "KillShell", "BashOutput": "TaskOutput", "TaskOutput": "BashOutput"}
 
-// Match reports whether a hook is for a subject. A moment without one, such as a prompt,
-// is for every hook of its event, whatever its matcher: a guard is not skipped.
+// Match reports whether a hook applies to a subject. An event without a subject, such as a prompt,
+// matches every hook of the event, so that no guard is skipped.
 func (m Matcher) Match(subject string) bool {
 	if m.pattern == nil || subject == "" || m.pattern.MatchString(subject) {
 		return true

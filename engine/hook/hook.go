@@ -1,25 +1,21 @@
-// Package hook runs the hooks of settings: commands that receive an event of a
-// conversation on their standard input and answer with their exit status and their
-// output. It reads their answers, and judges whether an answer makes sense, whoever
-// gave it.
+// Package hook runs the hooks of settings: commands that receive an event of a conversation on
+// their standard input and answer with their exit status and their output. It parses and validates
+// the answers of all hooks.
 //
-// # What a command says
+// # The answer of a command
 //
-// With status 0 it prints nothing, text, or a JSON object as the protocol has it
-// ([wire.HookOutput]); text is context for the model where the event has a place for
-// it. With status 2 it blocks, and standard error is why. Anything else is a failure:
-// another status, a command that is not there, no end in time, an object that makes no
-// sense, more output than anybody answers with. A failure of a hook that can decide
+// With status 0 a command prints nothing, text, or a JSON object of the protocol
+// ([wire.HookOutput]); text is context for the model if the event supports that. With status 2 it
+// blocks, and standard error is the reason. Anything else is a failure: another status, a missing
+// command, a timeout, a malformed object, or too much output. A failure of a hook that can decide
 // blocks what the hook guards, unless its settings say otherwise.
 //
 // # How a command runs
 //
-// In the project, in a process group of its own that is ended whole, with the
-// environment that it is given and CLAUDE_PROJECT_DIR. All hooks of a moment run at
-// once.
+// A command runs in the project, in its own process group that is stopped completely, with the
+// given environment and CLAUDE_PROJECT_DIR. All hooks of an event run concurrently.
 //
-// The package starts processes and nothing else. It does not know what a decision
-// leads to.
+// The package starts processes and nothing else. It does not depend on the effect of a decision.
 package hook
 
 import (
@@ -43,10 +39,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Timeout is how long a hook has that says nothing else.
+// Timeout is the default timeout of a hook.
 const Timeout = 60 * time.Second
 
-// maxOutput is how much a hook may print, in bytes. More is a failure.
+// maxOutput is the maximum size of a hook's output, in bytes. More is a failure.
 const maxOutput = 1 << 20
 
 // A Runner runs the hooks of a conversation. It is safe for concurrent use.
@@ -57,27 +53,26 @@ type Runner struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	mu     sync.Mutex
-	done   map[int]bool // hooks that run once and did
+	done   map[int]bool // hooks with Once that have run
 	behind sync.WaitGroup
 }
 
-// Options say how hooks run.
+// Options configure how hooks run.
 type Options struct {
 	Hooks []settings.Hook
 	Dir   string   // the project
 	Env   []string // "KEY=value"
 	// Tell receives messages about running hooks. It may be nil.
 	Tell func(wire.Message)
-	// All reports every hook, not only those for setup and for the start
-	// of a session.
+	// All reports every hook, not only those for setup and for the start of a session.
 	All bool
-	// Fits reports whether the rule of a hook's condition may match its event. Nil means
-	// that every event matches.
+	// Fits reports whether the rule of a hook's condition may match its event. If nil, every event
+	// matches.
 	Fits func(rule string, in wire.HookInput) bool
-	// Kinds run hooks that are no commands, by their kind. A function returns what a command would
-	// print; refused is why the hook says no, empty if it does not.
+	// Kinds run hooks that are not commands, by their kind. A function returns what a command
+	// would print; refused is the reason if the hook denies.
 	Kinds map[string]func(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error)
-	// Rewake takes what a hook in the background wants the model to know.
+	// Rewake receives the texts that hooks in the background send to the model.
 	Rewake func(text string)
 }
 
@@ -86,12 +81,12 @@ type compiled struct {
 	fits Matcher
 }
 
-// New returns a runner. [Runner.Close] ends what it runs.
+// New returns a runner. [Runner.Close] stops the hooks that it runs.
 func New(opts Options) (*Runner, error) {
 	r := &Runner{opts: opts, done: map[int]bool{}}
 	for _, h := range opts.Hooks {
 		m, err := Compile(h.Matcher)
-		if err != nil && !h.Inactive { // an inactive one then guards every call
+		if err != nil && !h.Inactive { // an inactive one guards every call then
 			return nil, &settings.Error{Origin: h.Origin, Text: fmt.Sprintf("the matcher %q of a %s hook cannot be read: %v", h.Matcher, h.Event, err),
 				Hint: "Write the name of a tool, several as \"Write|Edit\", or a regular expression without look-around."}
 		}
@@ -101,7 +96,7 @@ func New(opts Options) (*Runner, error) {
 	return r, nil
 }
 
-// Close ends hooks that still run in the background.
+// Close stops hooks that still run in the background.
 func (r *Runner) Close() {
 	if r == nil {
 		return
@@ -128,9 +123,8 @@ func (r *Runner) Matchers(event wire.HookEvent) []string {
 	return all
 }
 
-// Run runs the hooks for a moment, all at once, and returns their answers in the
-// order of the settings. The subject is what matchers look at: for most events the
-// name of a tool.
+// Run runs the hooks for an event, concurrently, and returns their answers in the order of the
+// settings. The subject is what matchers match: for most events the name of a tool.
 func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []Answer {
 	if !r.Has(in.Event()) {
 		return nil
@@ -144,7 +138,7 @@ func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []A
 			continue
 		}
 		if h.If != "" && r.opts.Fits != nil {
-			r.mu.Unlock() // it may take a while
+			r.mu.Unlock() // Fits may take a while
 			fits := r.opts.Fits(h.If, in)
 			r.mu.Lock()
 			if !fits || h.Once && r.done[i] {
@@ -178,18 +172,18 @@ func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []A
 	return answers
 }
 
-// inactive is the answer of a hook that nobody trusts: the call needs permission.
+// inactive returns the answer of an untrusted hook: the call needs permission.
 func inactive(h settings.Hook) Answer {
 	reason := fmt.Sprintf("the hook of %s that guards this call is not trusted and did not run; look at it with \"parley trust\"", h.Origin)
 	return answer(h, &wire.HookOutput{HookSpecificOutput: &wire.PreToolUseOutput{PermissionDecision: wire.BehaviorAsk, PermissionDecisionReason: reason}})
 }
 
-// answer is the answer of a hook of settings.
+// answer returns the answer of a hook of settings.
 func answer(h settings.Hook, out *wire.HookOutput) Answer {
 	return Answer{Name: h.Line(), Source: h.Origin.String(), Output: out}
 }
 
-// failed is the answer of a hook that gave none.
+// failed returns the answer of a hook that failed.
 func failed(h settings.Hook, err error) Answer {
 	a := answer(h, nil)
 	a.Err = err
@@ -268,7 +262,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		return answer(h, nil)
 	}
 	if err == nil {
-		// A hook may say in its first line that it is not to be waited for.
+		// A hook may declare in its first line that it runs asynchronously.
 		c.onAsync = func(limit time.Duration) { c.limit(limit); c.detach(r.ctx) }
 		done := make(chan Answer, 1)
 		r.behind.Go(func() { done <- finish() })
@@ -282,7 +276,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 	return finish()
 }
 
-// other runs a hook that is no command.
+// other runs a hook that is not a command.
 func (r *Runner) other(ctx context.Context, h settings.Hook, event wire.HookEvent, input []byte, report func(result, Answer)) Answer {
 	limit := h.Timeout
 	if limit <= 0 {
@@ -313,7 +307,7 @@ func (r *Runner) other(ctx context.Context, h settings.Hook, event wire.HookEven
 	return a
 }
 
-// response tells how a hook ended.
+// response returns the message about the end of a hook.
 func response(id, name string, event wire.HookEvent, session string, res result, a Answer) *wire.HookResponse {
 	m := &wire.HookResponse{HookID: id, HookName: name, HookEvent: event, Stdout: res.stdout, Stderr: res.stderr, Output: res.stdout + res.stderr,
 		SessionID: session, Outcome: "success"}
@@ -336,16 +330,16 @@ func response(id, name string, event wire.HookEvent, session string, res result,
 	return m
 }
 
-// A result is how a command ended.
+// A result is the outcome of a command.
 type result struct {
-	code           int // -1 if it never ran or was ended by us
+	code           int // -1 if it never ran or was stopped
 	stdout, stderr string
-	err            error // it did not end by itself
+	err            error // why it did not end by itself
 	late           bool
 	cancelled      bool
 }
 
-// judge reads the answer of a command.
+// judge parses the answer of a command.
 func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 	if res.err != nil {
 		a := failed(h, res.err)
@@ -386,7 +380,7 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 		return failed(h, fmt.Errorf("what it printed is no JSON object: %w", err))
 	}
 	if err := Check(out, event); err != nil {
-		// It wanted to decide, and nobody knows what: that is no yes.
+		// The decision of the hook is unknown, so it must not count as an approval.
 		return failed(h, fmt.Errorf("its answer is invalid: %w", err))
 	}
 	if out.Async {
@@ -395,8 +389,8 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 	return answer(h, out)
 }
 
-// contextOutput is what plain text means: context for the model, where the event has
-// a place for it.
+// contextOutput returns the meaning of plain text: context for the model, if the event supports
+// that.
 func contextOutput(event wire.HookEvent, text string) *wire.HookOutput {
 	switch event {
 	case wire.EventUserPromptSubmit:
@@ -418,7 +412,7 @@ func clip(s string) string {
 	return s
 }
 
-// A command is a hook that runs.
+// A command is a running hook.
 type command struct {
 	ctx    context.Context
 	tree   *process.Tree
@@ -467,7 +461,7 @@ func (r *Runner) start(ctx context.Context, h settings.Hook, input []byte) (*com
 	return c, nil
 }
 
-// args is the command line of a hook.
+// args returns the command line of a hook.
 func (r *Runner) args(h settings.Hook) ([]string, error) {
 	var words []string
 	switch {
@@ -490,8 +484,8 @@ func (r *Runner) args(h settings.Hook) ([]string, error) {
 	return words, err
 }
 
-// lookPath finds a program by the PATH of the hook's environment. A relative one is
-// of the project.
+// lookPath finds a program in the PATH of the hook's environment. A relative one is in the
+// project.
 func (r *Runner) lookPath(name string) (string, error) {
 	if filepath.IsAbs(name) {
 		return name, nil
@@ -516,7 +510,7 @@ func (r *Runner) lookPath(name string) (string, error) {
 	return name, fmt.Errorf("there is no program %q on the PATH", name)
 }
 
-// limit gives the command another bound from now on.
+// limit sets another timeout from now on.
 func (c *command) limit(d time.Duration) {
 	if d > 0 {
 		c.timer.Reset(d)
@@ -526,7 +520,7 @@ func (c *command) limit(d time.Duration) {
 	}
 }
 
-// detach lets the command outlive the moment it was started for.
+// detach lets the command outlive the event it was started for.
 func (c *command) detach(ctx context.Context) {
 	c.mu.Lock()
 	c.detached = ctx
@@ -535,7 +529,7 @@ func (c *command) detach(ctx context.Context) {
 	close(c.asyncs)
 }
 
-// wait waits for the end of the command and ends what it left running.
+// wait waits for the end of the command and stops the processes that it left running.
 func (c *command) wait() result {
 	defer c.timer.Stop()
 	ctx, first := c.ctx, c.out.first
@@ -580,12 +574,12 @@ func (c *command) wait() result {
 	}
 	if res.err == nil {
 		c.tree.Settle(c.stderr)
-		select { // what it printed last
+		select { // the rest of its output
 		case <-c.out.ended:
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	c.tree.Stop() // and what it left running
+	c.tree.Stop() // and processes that it left running
 	process.Sweep(c.mark)
 	if res.err == nil {
 		res.code = c.tree.Code()
@@ -599,11 +593,11 @@ func (c *command) wait() result {
 	return res
 }
 
-// An output is what a command prints, up to a bound.
+// An output stores the output of a command, up to a limit.
 type output struct {
 	mu    sync.Mutex
 	b     bytes.Buffer
-	over  chan struct{} // closed when the bound is reached
+	over  chan struct{} // closed when the limit is reached
 	ended chan struct{}
 	first chan struct{} // closed with the first line
 }
@@ -652,8 +646,7 @@ func (o *output) text() string {
 	return o.b.String()
 }
 
-// async reports whether the first line says that the hook is not to be waited for,
-// and how long it may take.
+// async reports whether the first line declares the hook as asynchronous, and its timeout.
 func (o *output) async() (time.Duration, bool) {
 	line, _, _ := strings.Cut(o.text(), "\n")
 	var said struct {

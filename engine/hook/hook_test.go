@@ -120,8 +120,8 @@ func describe(a hook.Answer) string {
 	return "?"
 }
 
-// A moment that ends takes its hooks with it, and an answer that is not there is no
-// yes.
+// When the context of an event ends, its hooks are stopped, and a missing answer does
+// not allow the call.
 func TestCancelled(t *testing.T) {
 	dir := t.TempDir()
 	r := runner(t, hook.Options{Dir: dir, Hooks: []settings.Hook{{Event: wire.EventPreToolUse, Command: "mkfifo p; echo $$ >pid; mv pid begun; cat p"}}})
@@ -142,14 +142,14 @@ func TestCancelled(t *testing.T) {
 	testwait.Until(t, "the hook ends", func() bool { return exec.Command("kill", "-0", pid).Run() != nil })
 }
 
-// Hooks of a moment run at once, equal ones only once, those of other tools not at
-// all.
+// The hooks of an event run concurrently, equal ones only once, and those of other
+// tools not at all.
 func TestWhich(t *testing.T) {
 	dir := t.TempDir()
 	h := func(matcher, command string) settings.Hook {
 		return settings.Hook{Event: wire.EventPreToolUse, Matcher: matcher, Command: command}
 	}
-	// atOnce is a command that ends only after another one has begun.
+	// atOnce returns a command that ends only after another one has started.
 	atOnce := func(name, other string) string {
 		return fmt.Sprintf("echo %s >>log; touch %[1]s; until [ -e %[2]s ]; do sleep 0.01; done", name, other)
 	}
@@ -211,7 +211,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestHookProgress: what a hook that still runs has printed is sent.
+// TestHookProgress checks that the output of a running hook is sent.
 func TestHookProgress(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex

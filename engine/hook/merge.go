@@ -12,14 +12,14 @@ import (
 // An Answer is the answer of one hook.
 type Answer struct {
 	Name   string           // of the hook: a callback's id or a command
-	Source string           // "host", or the file and line that the hook is from
+	Source string           // "host", or the file and line of the hook
 	Output *wire.HookOutput // nil if there is none
 	Err    error            // why the hook failed
 	Block  bool             // it failed, and what it guards must not happen
-	Ask    bool             // it failed, and what it guards is to be asked about
-	Late   bool             // it failed because it did not answer in time
-	// Withdrawn says that the hook has no answer because the turn was cut off. That is no
-	// failure to report, but what the hook guards does not happen.
+	Ask    bool             // it failed, and what it guards needs permission
+	Late   bool             // it failed because of its timeout
+	// Withdrawn means that the hook has no answer because the turn was interrupted. This is
+	// not reported as a failure, but what the hook guards does not happen.
 	Withdrawn bool
 }
 
@@ -29,8 +29,8 @@ var withSubject = map[wire.HookEvent]bool{
 	wire.EventSetup: true, wire.EventSessionStart: true,
 }
 
-// withoutMode are the events whose hooks do not depend on the permission mode, and of
-// these withoutPrompt those that belong to no prompt.
+// withoutMode are the events whose inputs have no permission mode, and withoutPrompt those
+// that do not belong to a prompt.
 var (
 	withoutMode = map[wire.HookEvent]bool{wire.EventTaskCreated: true, wire.EventTaskCompleted: true, wire.EventWorktreeCreate: true, wire.EventWorktreeRemove: true, wire.EventMessageDisplay: true, wire.EventCwdChanged: true, wire.EventSubagentStart: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
 		wire.EventFileChanged: true, wire.EventSessionStart: true, wire.EventSessionEnd: true, wire.EventSetup: true, wire.EventInstructionsLoaded: true, wire.EventDirectoryAdded: true, wire.EventConfigChange: true}
@@ -38,8 +38,7 @@ var (
 		wire.EventFileChanged: true, wire.EventSessionStart: true, wire.EventSessionEnd: true, wire.EventSetup: true, wire.EventInstructionsLoaded: true, wire.EventDirectoryAdded: true, wire.EventConfigChange: true}
 )
 
-// Fill sets what an input lacks of the part that all inputs have, as far as its event has
-// it.
+// Fill sets the missing common members of an input, as far as its event has them.
 func Fill(in wire.HookInput, base wire.HookBase) {
 	if withoutMode[in.Event()] {
 		base.PermissionMode = ""
@@ -64,34 +63,34 @@ func set[T comparable](dst *T, v T) {
 	}
 }
 
-// A Verdict is what the answers of the hooks for one event come to.
+// A Verdict is the merged result of the hooks for one event.
 type Verdict struct {
 	Answers []Answer
-	Notes   []wire.Message // for the host: failures, and what hooks say to the user
-	Context []string       // what hooks add for the model
+	Notes   []wire.Message // for the host: failures, and messages of hooks to the user
+	Context []string       // texts that hooks add for the model
 	// Objections are the reasons of hooks that answered "block".
 	Objections []string
-	Stopped    bool // a hook answered that nothing goes on
+	Stopped    bool // a hook stopped the turn
 	StopReason string
-	// Failed is the error of the first hook that failed and whose event must not happen
-	// without it: it blocks, or wants a person to be asked.
+	// Failed is the error of the first failed hook whose event must not happen without it:
+	// it blocks, or requires permission.
 	Failed error
 
-	// Behavior is what hooks decide about a call or a change: a denial wins over putting it
-	// off, that over a question, and that over a permission. It is empty if none decides.
+	// Behavior is the decision of hooks about a call or a change: deny beats defer, defer
+	// beats ask, and ask beats allow. It is empty if none decides.
 	Behavior wire.PermissionBehavior
 	Reason   string
 	Source   string                 // of the hook that decides
-	Result   *wire.PermissionResult // the same, of hooks for permission requests
-	Input    json.RawMessage        // in place of a call's input; nil leaves that as it is
+	Result   *wire.PermissionResult // the decision of hooks for permission requests
+	Input    json.RawMessage        // replaces a call's input; nil keeps it
 	Noted    []policy.HookAnswer    // for the record of the decision
 
-	ofInput wire.PermissionBehavior // what the hook that gave Input decides
+	ofInput wire.PermissionBehavior // decision of the hook that set Input
 }
 
 var rank = map[wire.PermissionBehavior]int{wire.BehaviorAllow: 1, wire.BehaviorAsk: 2, wire.BehaviorDefer: 3, wire.BehaviorDeny: 4}
 
-// Merge returns what the answers of the hooks for an event come to.
+// Merge merges the answers of the hooks for an event.
 func Merge(in wire.HookInput, subject string, answers []Answer) *Verdict {
 	v := &Verdict{Answers: answers}
 	name := string(in.Event())
@@ -104,7 +103,7 @@ func Merge(in wire.HookInput, subject string, answers []Answer) *Verdict {
 			if v.Failed == nil && (a.Block || a.Ask) {
 				v.Failed = a.Err
 			}
-			// If it decides, its decision reports that it was late, or that it failed.
+			// If it decides, its decision reports the timeout or the failure.
 			if !a.Withdrawn && !(in.Event() == wire.EventPreToolUse && a.Late || in.Event() == wire.EventPermissionRequest && a.Block) {
 				v.Notes = append(v.Notes, &wire.Informational{Content: fmt.Sprintf("%s hook failed: %v", name, a.Err), Level: "warning", Tag: "hook_callback_failed"})
 			}
@@ -128,12 +127,12 @@ func Merge(in wire.HookInput, subject string, answers []Answer) *Verdict {
 		}
 	}
 	if v.Behavior == wire.BehaviorAllow && v.Input != nil && v.ofInput != wire.BehaviorAllow {
-		v.Behavior, v.Reason, v.Source, v.Result = "", "", "", nil // another input was allowed
+		v.Behavior, v.Reason, v.Source, v.Result = "", "", "", nil // it was made for another input
 	}
 	return v
 }
 
-// decide takes the decision of an answer into the verdict.
+// decide merges the decision of an answer into the verdict.
 func (v *Verdict) decide(event wire.HookEvent, a Answer) {
 	noted := policy.HookAnswer{Event: string(event), Name: a.Name}
 	if a.Source != "" && a.Source != "host" {
@@ -165,7 +164,7 @@ func (v *Verdict) decide(event wire.HookEvent, a Answer) {
 	}
 }
 
-// decision returns what one hook decides, empty if it does not.
+// decision returns the decision of one hook, or "" if it makes none.
 func decision(event wire.HookEvent, a Answer) (behavior wire.PermissionBehavior, reason string, result *wire.PermissionResult) {
 	switch {
 	case a.Err != nil && a.Block:
@@ -194,8 +193,8 @@ func decision(event wire.HookEvent, a Answer) (behavior wire.PermissionBehavior,
 	return behavior, reason, nil
 }
 
-// Blocked reports whether what the hooks guard must not happen, and why. It is for events
-// about which nobody can be asked.
+// Blocked reports whether the hooks block the event, and the reason. It is for events for
+// which no permission can be requested.
 func (v *Verdict) Blocked() (reason string, blocked bool) {
 	switch {
 	case v.Failed != nil:
@@ -209,10 +208,10 @@ func (v *Verdict) Blocked() (reason string, blocked bool) {
 // OnlyStopped reports whether nothing goes on though no hook objects and none failed.
 func (v *Verdict) OnlyStopped() bool { return v.Stopped && v.Failed == nil && len(v.Objections) == 0 }
 
-// Above names what hooks behind an event object to, for [Verdict.ForModel].
+// Above is the argument of [Verdict.ForModel] for hooks that run after an event.
 const Above = "what is above"
 
-// ForModel returns what the model gets to know: objections to what is named, and what
+// ForModel returns the texts for the model: objections to the named thing, and texts that
 // hooks add.
 func (v *Verdict) ForModel(about string) []string {
 	var texts []string
@@ -222,7 +221,7 @@ func (v *Verdict) ForModel(about string) []string {
 	return append(texts, v.Added()...)
 }
 
-// Added returns what hooks add for the model, each marked as such.
+// Added returns the texts that hooks add for the model, each marked as such.
 func (v *Verdict) Added() []string {
 	var texts []string
 	for _, text := range v.Context {
@@ -231,7 +230,7 @@ func (v *Verdict) Added() []string {
 	return texts
 }
 
-// Outputs ranges over the outputs of one type.
+// Outputs iterates over the outputs of one type.
 func Outputs[T wire.HookSpecificOutput](v *Verdict) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, a := range v.Answers {

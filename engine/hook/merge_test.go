@@ -13,8 +13,8 @@ func decides(b wire.PermissionBehavior, reason string) hook.Answer {
 	return hook.Answer{Source: reason, Output: &wire.HookOutput{HookSpecificOutput: &wire.PreToolUseOutput{PermissionDecision: b, PermissionDecisionReason: reason}}}
 }
 
-// TestStrictestDecisionWins: whatever the order, a denial wins over a deferral, that over a
-// question, and that over a permission; the reason is that of the hook that wins.
+// TestStrictestDecisionWins checks that, in any order, deny beats defer, defer beats ask,
+// and ask beats allow, and that the reason is that of the winning hook.
 func TestStrictestDecisionWins(t *testing.T) {
 	answers := []hook.Answer{
 		{}, {Output: &wire.HookOutput{Decision: wire.DecisionApprove}}, decides(wire.BehaviorAllow, "allow"),
@@ -32,7 +32,8 @@ func TestStrictestDecisionWins(t *testing.T) {
 	}
 }
 
-// TestFailuresBlock: a hook that guards and fails blocks, one that does not is reported.
+// TestFailuresBlock checks that a failed hook blocks if it guards, and is reported
+// otherwise.
 func TestFailuresBlock(t *testing.T) {
 	for _, a := range []hook.Answer{{Err: errors.New("crash")}, {Err: errors.New("crash"), Block: true}, {Err: errors.New("crash"), Ask: true}} {
 		v := hook.Merge(&wire.UserPromptSubmitInput{}, "", []hook.Answer{a})
@@ -43,7 +44,8 @@ func TestFailuresBlock(t *testing.T) {
 	}
 }
 
-// TestMergeKeepsWhatHooksSay: messages, context and objections of all hooks, in order.
+// TestMergeKeepsWhatHooksSay checks that messages, context and objections of all hooks are
+// kept, in order.
 func TestMergeKeepsWhatHooksSay(t *testing.T) {
 	no := false
 	v := hook.Merge(&wire.PostToolBatchInput{}, "", []hook.Answer{
@@ -63,7 +65,8 @@ func TestMergeKeepsWhatHooksSay(t *testing.T) {
 	}
 }
 
-// TestFillLeavesOutWhatAnEventHasNot: the start of a session has no prompt and no mode.
+// TestFillLeavesOutWhatAnEventHasNot checks that the start of a session has no prompt and
+// no mode.
 func TestFillLeavesOutWhatAnEventHasNot(t *testing.T) {
 	base := wire.HookBase{SessionID: "s", TranscriptPath: "t", Cwd: "/", PromptID: "p", PermissionMode: wire.ModePlan, AgentID: "a"}
 	start, stop, display := &wire.SessionStartInput{}, &wire.StopInput{HookBase: wire.HookBase{Cwd: "/own"}}, &wire.MessageDisplayInput{}

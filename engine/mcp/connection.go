@@ -18,9 +18,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// raw marks the methods whose answers we want as they were sent. The SDK has types for
-// them, which lose what they do not know and refuse whole answers for one part; under
-// other names it hands the bytes through. Each transport writes the real names.
+// raw marks the methods whose results we need verbatim. The SDK has types for them, which
+// lose unknown members and reject whole results because of one part; under other names it
+// passes the bytes through. Each transport writes the real names.
 const raw = "parley/"
 
 const (
@@ -34,7 +34,7 @@ const (
 	rawDirectory = raw + "resources/directory/read"
 )
 
-// public returns a message as servers get it.
+// public returns a message with the method name that servers expect.
 func public(m jsonrpc.Message) jsonrpc.Message {
 	if r, ok := m.(*jsonrpc.Request); ok && strings.HasPrefix(r.Method, raw) {
 		c := *r
@@ -61,7 +61,7 @@ type readParams struct {
 	URI string `json:"uri"`
 }
 
-// A rawResult is an answer as it was sent.
+// A rawResult is a result as it was sent.
 type rawResult struct {
 	mcp.ResultBase
 	bytes json.RawMessage
@@ -77,21 +77,21 @@ type connection struct {
 	session *mcp.ClientSession
 	link    link
 	opened  mcp.Connection
-	host    *hostConn // of a server in the host
+	host    *hostConn // for a server in the host
 	info    *wire.MCPServerInfo
 	offers  []*Tool
 	prompts []*Prompt
 
-	listChanged chan struct{} // the tools or the prompts are others
-	ended       chan struct{} // closed when nothing can be heard any more
+	listChanged chan struct{} // the list of tools or prompts has changed
+	ended       chan struct{} // closed when the connection has ended
 	err         error         // of the session, once ended
 	stop        context.CancelFunc
 
 	tokens    atomic.Int64
 	mu        sync.Mutex
 	alive     map[int64]func() // calls by their progress tokens
-	pages     []string         // ids of questions that are answered on a page of the server's
-	requests  []*sentRequest   // to the server: those that run, and the cancelled ones before the next
+	pages     []string         // ids of elicitations that are answered on a page of the server
+	requests  []*sentRequest   // requests to the server: running ones, and cancelled ones until the next request
 	questions map[*question]bool
 }
 
@@ -103,20 +103,20 @@ type sentRequest struct {
 
 // A question is an elicitation that the user has not answered.
 type question struct {
-	requests []*sentRequest // each may be the one that it is part of; a server does not name it
+	requests []*sentRequest // requests that it may belong to, because a server does not name one
 	cancel   context.CancelFunc
 }
 
-// A link is a transport and what is behind it.
+// A link is a transport and the process or host behind it.
 type link interface {
 	mcp.Transport
-	// end ends what is behind the transport, within a few seconds.
+	// end stops what is behind the transport, within a few seconds.
 	end()
-	// explain adds what is known of the end of a connection to its error.
+	// explain adds the known reason for the end of a connection to its error.
 	explain(err error) error
 }
 
-// captured hands out the connection of a transport.
+// captured captures the connection of a transport.
 type captured struct {
 	mcp.Transport
 	c *connection
@@ -128,7 +128,7 @@ func (t captured) Connect(ctx context.Context) (mcp.Connection, error) {
 	return conn, err
 }
 
-// connect makes a connection and lists the tools, within the deadline.
+// connect opens a connection and lists the tools, within the deadline.
 func (s *server) connect(ctx context.Context) (*connection, error) {
 	life, stop := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(s.deadline(), func() {
@@ -138,7 +138,7 @@ func (s *server) connect(ctx context.Context) (*connection, error) {
 	conn, err := s.open(life, "2025-11-25")
 	var answer *jsonrpc.Error
 	if errors.As(err, &answer) && s.kind() != "sdk" {
-		// It takes no greeting of the old kind; newer servers know another one.
+		// It rejects the older initialize request; try the newest version.
 		conn, err = s.open(life, "")
 	}
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *server) connect(ctx context.Context) (*connection, error) {
 	return conn, nil
 }
 
-// open makes a connection. An empty version means the newest.
+// open opens a connection. An empty version means the newest.
 func (s *server) open(ctx context.Context, version string) (*connection, error) {
 	c := &connection{listChanged: make(chan struct{}, 1), ended: make(chan struct{}), alive: map[int64]func(){}, questions: map[*question]bool{}, stop: func() {}}
 	link, err := s.dial(ctx, c)
@@ -187,7 +187,7 @@ func (s *server) open(ctx context.Context, version string) (*connection, error) 
 	return c, nil
 }
 
-// client makes a client that speaks for one connection.
+// client returns a client for one connection.
 func (s *server) client(c *connection) *mcp.Client {
 	version := s.m.opts.Version
 	if version == "" {
@@ -222,7 +222,7 @@ func (s *server) client(c *connection) *mcp.Client {
 		client.AddRoots(&mcp.Root{URI: (&url.URL{Scheme: "file", Path: s.m.opts.Dir}).String(), Name: "workspace"})
 	}
 	client.AddReceivingMiddleware(s.guarded)
-	// Neither name is one of the standard's, so neither is refused.
+	// These names are not in the standard, so the SDK does not reject them.
 	for _, method := range []string{rawTools, rawPrompts, rawResources, rawTemplates, rawDirectory} {
 		mcp.AddSendingCustomMethod[*listParams, *rawResult](client, method)
 	}
@@ -233,9 +233,8 @@ func (s *server) client(c *connection) *mcp.Client {
 	return client
 }
 
-// guarded keeps what a server sends from doing harm beyond the server. A message without
-// what it is about would end the process in the SDK; so would any that nobody has
-// thought of.
+// guarded protects the process from messages of a server. A message without its required
+// params would panic in the SDK, and so might others.
 func (s *server) guarded(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		hollow := false
@@ -260,7 +259,7 @@ func (s *server) guarded(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// progress says that a call is alive.
+// progress records that a call is alive.
 func (c *connection) progress(token any) {
 	var id int64
 	switch t := token.(type) {
@@ -279,7 +278,7 @@ func (c *connection) progress(token any) {
 	}
 }
 
-// why tells why the connection ended.
+// why returns why the connection ended.
 func (c *connection) why() error {
 	err := c.err
 	if err == nil || errors.Is(err, io.EOF) {
@@ -288,7 +287,7 @@ func (c *connection) why() error {
 	return c.link.explain(err)
 }
 
-// close ends the connection and what is behind it.
+// close ends the connection and stops what is behind it.
 func (c *connection) close() {
 	c.stop()
 	c.opened.Close()
@@ -299,13 +298,13 @@ func (c *connection) close() {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(2 * time.Second): // somebody who was asked does not let go
+	case <-time.After(2 * time.Second): // a pending elicitation does not return
 	}
 	c.link.end()
 }
 
-// codeRejected is how the SDK marks a request that never became one of the server's,
-// while the connection stands.
+// codeRejected is the SDK's code for a request that was never sent although the connection
+// is open.
 const codeRejected = -32005
 
 // errTimeout is the cause of calls that took too long.
@@ -334,8 +333,8 @@ func (c *connection) call(ctx context.Context, s *server, name, toolUseID string
 	})
 }
 
-// ask bounds a request in time and says what went wrong with it. The token is that of
-// its progress, 0 if there is none.
+// ask limits the time of a request and explains its failure. The token is that of its
+// progress, 0 if there is none.
 func (c *connection) ask(ctx context.Context, s *server, token int64, send func(context.Context) (*rawResult, error)) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -378,13 +377,13 @@ func (c *connection) ask(ctx context.Context, s *server, token int64, send func(
 	select {
 	case <-c.ended:
 		err = c.why()
-	case <-time.After(50 * time.Millisecond): // the connection may still stand
+	case <-time.After(50 * time.Millisecond): // the connection may still be open
 	}
 	return nil, fmt.Errorf("The MCP server %s was lost during the call: %w. The call may still have had its effect.", s.name, err)
 }
 
 // cancelQuestions cancels the questions whose requests have all ended, at least one of them
-// because it was cancelled.
+// by cancellation.
 func (c *connection) cancelQuestions() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -396,7 +395,7 @@ func (c *connection) cancelQuestions() {
 	}
 }
 
-// elicit asks the user what a server wants to know.
+// elicit sends a question of a server to the user.
 func (s *server) elicit(ctx context.Context, c *connection, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	p := req.Params
 	ctx, cancel := context.WithCancel(ctx)
@@ -416,7 +415,7 @@ func (s *server) elicit(ctx context.Context, c *connection, req *mcp.ElicitReque
 		c.mu.Unlock()
 	}()
 	c.cancelQuestions()
-	if ctx.Err() != nil { // its request was cancelled before it came
+	if ctx.Err() != nil { // its request was cancelled before it arrived
 		return &mcp.ElicitResult{Action: string(wire.ElicitCancel)}, nil
 	}
 	if p.ElicitationID != "" {
@@ -455,8 +454,8 @@ func (s *server) elicit(ctx context.Context, c *connection, req *mcp.ElicitReque
 	return res, nil
 }
 
-// elicited says that a question was answered on a page of the server's. One that was
-// not asked is skipped.
+// elicited reports that a question was answered on a page of the server. A question that
+// was not asked is ignored.
 func (s *server) elicited(c *connection, p *mcp.ElicitationCompleteParams) {
 	if p == nil || s.m.opts.Elicited == nil {
 		return

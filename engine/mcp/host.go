@@ -14,20 +14,20 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A hostConn is a connection to a server that lives in the host. Each message is a
-// request to the host; the answer to it is the answer of the server.
+// A hostConn is a connection to a server that runs in the host. Each message is a
+// request to the host; its response is the response of the server.
 type hostConn struct {
 	name     string
 	send     func(ctx context.Context, server string, message json.RawMessage) (json.RawMessage, error)
-	incoming chan jsonrpc.Message // answers
-	pushed   chan jsonrpc.Message // what the server sends by itself
+	incoming chan jsonrpc.Message // responses
+	pushed   chan jsonrpc.Message // messages that the server sends on its own
 	life     context.Context      // ends when the connection is closed
 	close    context.CancelFunc
 	gate     gate
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
-	manifest *wire.MCPManifest // what was not asked for yet
+	manifest *wire.MCPManifest // the parts that were not requested yet
 }
 
 func newHostConn(s *server) *hostConn {
@@ -53,8 +53,8 @@ func (c *hostConn) Close() error {
 	return nil
 }
 
-// spawn runs f in a goroutine that end waits for. It reports false, and does not
-// run f, if the connection is closed.
+// spawn runs f in a goroutine that end waits for. It returns false without running f if
+// the connection is closed.
 func (c *hostConn) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *hostConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// put has a message read.
+// put queues a message for reading.
 func (c *hostConn) put(m jsonrpc.Message) {
 	select {
 	case c.incoming <- m:
@@ -114,7 +114,7 @@ func (c *hostConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if r == nil || r.IsCall() {
 		return nil
 	}
-	// Later messages are sent when the host has received the notification.
+	// Send later messages only after the host has received the notification.
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -124,7 +124,7 @@ func (c *hostConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	return nil
 }
 
-// response makes an answer of what the host said.
+// response converts the response of the host.
 func response(id jsonrpc.ID, answer json.RawMessage, err error) *jsonrpc.Response {
 	var m struct {
 		Result json.RawMessage `json:"result"`
@@ -149,7 +149,7 @@ func response(id jsonrpc.ID, answer json.RawMessage, err error) *jsonrpc.Respons
 	return &jsonrpc.Response{ID: id, Result: m.Result}
 }
 
-// known answers the first questions from the manifest.
+// known answers the first requests from the manifest.
 func (c *hostConn) known(r *jsonrpc.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +177,7 @@ func (c *hostConn) known(r *jsonrpc.Request) bool {
 	return true
 }
 
-// UsableManifest reports whether a manifest can stand for the first questions.
+// UsableManifest reports whether a manifest can answer the first requests.
 func UsableManifest(m *wire.MCPManifest) bool {
 	var r struct {
 		Version string `json:"protocolVersion"`
@@ -185,8 +185,8 @@ func UsableManifest(m *wire.MCPManifest) bool {
 	return m != nil && json.Unmarshal(m.InitializeResult, &r) == nil && slices.Contains(mcp.SupportedProtocolVersions(), r.Version)
 }
 
-// deliver takes a message that the server sends by itself. It does not block: what
-// is too much is dropped.
+// deliver queues a message that the server sends on its own. It does not block: excess
+// messages are dropped.
 func (c *hostConn) deliver(raw json.RawMessage) {
 	m, err := jsonrpc.DecodeMessage(raw)
 	if err != nil {

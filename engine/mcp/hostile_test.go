@@ -16,8 +16,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// beside calls a tool of a server while one of its neighbour works, and again after:
-// whatever the server does, the neighbour answers.
+// beside calls a tool of a server while a tool of another server runs, and again
+// afterwards: whatever the server does, the other one must answer.
 func beside(t *testing.T, m *Manager, name string) (text string, failed bool) {
 	t.Helper()
 	env := tooltest.Env(t)
@@ -43,7 +43,7 @@ func beside(t *testing.T, m *Manager, name string) (text string, failed bool) {
 	return text, failed
 }
 
-// neighbours makes a manager with a server that behaves, and others.
+// neighbours returns a manager with a well-behaved server, and others.
 func neighbours(t *testing.T, servers ...Server) *Manager {
 	m := manager(t)
 	m.Set("dynamic", append(servers, Server{Name: "good", Config: child("good")})...)
@@ -55,7 +55,7 @@ func neighbours(t *testing.T, servers ...Server) *Manager {
 	return m
 }
 
-// in waits for heap memory; what a server sends is not kept.
+// heap returns the size of the heap; messages of a server must not be kept.
 func heap() uint64 {
 	runtime.GC()
 	var s runtime.MemStats
@@ -63,8 +63,8 @@ func heap() uint64 {
 	return s.HeapAlloc
 }
 
-// Servers that flood during a call: with messages, with an answer without end, with
-// complaints. It costs the call at most, and next to no memory.
+// Servers that flood during a call: with messages, with an endless result, or with
+// output on stderr. At most the call fails, and almost no memory is used.
 func TestFloodsDuringCalls(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -93,7 +93,7 @@ func TestFloodsDuringCalls(t *testing.T) {
 	}
 }
 
-// Messages that lack what they are about, by each transport.
+// Messages without their required params, over each transport.
 func TestHollowMessages(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -154,8 +154,8 @@ func TestHollowMessages(t *testing.T) {
 	}
 }
 
-// Names and schemas that are meant to hurt: what the API would refuse is repaired or
-// left out, and nothing takes long.
+// Malicious names and schemas: what the API would reject is repaired or left out, and
+// nothing takes long.
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	m := neighbours(t, Server{Name: "bomb", Config: child("bomb")})
@@ -180,7 +180,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// Servers on the network that hang, flood or answer what is no answer.
+// Servers on the network that hang, flood or send malformed responses.
 func TestHostileWeb(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})

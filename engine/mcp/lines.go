@@ -16,15 +16,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// Bounds of what a server may send.
-var maxLine = 32 << 20 // one message; smaller in tests
+// Limits of what a server may send.
+var maxLine = 32 << 20 // one message, in bytes; smaller in tests
 
 const (
-	maxRequests = 64  // requests that were not answered yet
-	maxNoise    = 500 // messages a second that answer nothing; more have to wait
+	maxRequests = 64  // unanswered requests
+	maxNoise    = 500 // messages per second that are not responses; more are delayed
 )
 
-// A lineConn is a connection to a process: a message is a line. Lines that are no
+// A lineConn is a connection to a process with one message per line. Lines that are not
 // messages are skipped, as many servers print greetings.
 type lineConn struct {
 	w        io.WriteCloser
@@ -36,8 +36,8 @@ type lineConn struct {
 	gate     gate
 
 	mu    sync.Mutex
-	err   error  // why nothing comes any more
-	noise string // the last line that was no message
+	err   error  // why reading has ended
+	noise string // the last line that was not a message
 }
 
 func newLineConn(r io.ReadCloser, w io.WriteCloser) *lineConn {
@@ -58,7 +58,7 @@ func (c *lineConn) Close() error {
 	return nil
 }
 
-// fail keeps why nothing comes any more, unless that is because we closed it.
+// fail records why reading has ended, unless we closed the connection.
 func (c *lineConn) fail(err error) {
 	select {
 	case <-c.closed:
@@ -137,7 +137,7 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// batch takes an array of messages apart, as older servers send them.
+// batch splits an array of messages, as older servers send them.
 func batch(line []byte) []json.RawMessage {
 	var list []json.RawMessage
 	if line[0] == '[' && json.Unmarshal(line, &list) == nil {
@@ -179,8 +179,8 @@ func (c *lineConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	}
 }
 
-// writeLines writes, so that a server that does not read blocks nobody for longer
-// than their contexts say.
+// writeLines writes in a separate goroutine, so that a server that does not read blocks
+// callers only until their contexts end.
 func (c *lineConn) writeLines() {
 	for {
 		select {
@@ -196,23 +196,22 @@ func (c *lineConn) writeLines() {
 	}
 }
 
-// A gate lets through what a server may send by itself, and slows down one that
-// floods.
+// A gate filters what a server may send on its own, and slows down one that floods.
 type gate struct {
 	mu       sync.Mutex
 	requests map[jsonrpc.ID]bool // not answered yet
 
-	// Of the goroutine that reads.
+	// Used only by the reading goroutine.
 	since time.Time
 	count int
 }
 
-// pass returns the message to go on with, nil for one that nobody wants. Its error
-// ends the connection.
+// pass returns the message to handle, or nil to ignore it. Its error ends the
+// connection.
 func (g *gate) pass(m jsonrpc.Message) (jsonrpc.Message, error) {
 	r, ok := m.(*jsonrpc.Request)
 	if !ok {
-		return m, nil // an answer
+		return m, nil // a response
 	}
 	if !r.IsCall() {
 		switch r.Method {
@@ -236,7 +235,7 @@ func (g *gate) pass(m jsonrpc.Message) (jsonrpc.Message, error) {
 	return m, nil
 }
 
-// answered says that a request of the server has its answer.
+// answered records that a request of the server was answered.
 func (g *gate) answered(m jsonrpc.Message) {
 	if r, ok := m.(*jsonrpc.Response); ok {
 		g.mu.Lock()
@@ -245,7 +244,7 @@ func (g *gate) answered(m jsonrpc.Message) {
 	}
 }
 
-// slow waits if too much came within a second.
+// slow waits if too many messages have arrived within a second.
 func (g *gate) slow(closed <-chan struct{}) {
 	now := time.Now()
 	if now.Sub(g.since) >= time.Second {
@@ -259,11 +258,11 @@ func (g *gate) slow(closed <-chan struct{}) {
 	}
 }
 
-// orderKey is where the order of the members of a schema is put, which the SDK does
-// not keep.
+// orderKey is the member for the order of the properties in a schema, which the SDK
+// does not keep.
 const orderKey = "parley/property-order"
 
-// ordered returns a question with the order of what it asks for.
+// ordered returns an elicitation with the order of the requested properties.
 func ordered(r *jsonrpc.Request) *jsonrpc.Request {
 	var params map[string]json.RawMessage
 	var schema struct {
@@ -285,7 +284,7 @@ func ordered(r *jsonrpc.Request) *jsonrpc.Request {
 	return &c
 }
 
-// properties returns the names of what a schema asks for, in order if it is known.
+// properties returns the names of the properties of a schema, in order if it is known.
 func properties(meta map[string]any, schema json.RawMessage) []string {
 	var names []string
 	if list, ok := meta[orderKey].([]any); ok {

@@ -20,37 +20,37 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A login is a login to a server on the network, by OAuth 2.1 with PKCE: the server
-// says who lets users in, the user allows it on a page there, and the page leads back
-// with a code that is good for a token. Tokens are kept by [Options].Logins, or in memory
-// for as long as the conversation lasts, and go to the server that they are for and to nobody
-// else.
+// A login is a login to a server on the network, with OAuth 2.1 and PKCE: the server names
+// the authorization server, the user approves on a page there, and the page redirects back
+// with a code that is exchanged for a token. Tokens are stored by [Options].Logins, or in
+// memory for the duration of the conversation. They are sent only to the server that they are
+// for.
 type login struct {
 	mu      sync.Mutex
-	looked  bool // for one that is kept
+	looked  bool // the stored logins were searched
 	kept    bool
 	conf    *oauth2.Config
-	token   *oauth2.Token // nil if nobody is logged in
-	revoke  string        // where tokens are given back, if anywhere
+	token   *oauth2.Token // nil if not logged in
+	revoke  string        // URL for revoking tokens, if any
 	client  *http.Client
-	attempt *attempt // that waits for the user
+	attempt *attempt // waits for the user
 }
 
-// An attempt is a login that the user has not ended yet.
+// An attempt is a login that the user has not completed yet.
 type attempt struct {
 	conf     *oauth2.Config
 	client   *http.Client
-	register string // where clients make themselves known, if anywhere
+	register string // URL for registering clients, if any
 	revoke   string
 	resource string
-	issuer   string // that the answer has to name, if it names one
-	named    bool   // the answer has to name the issuer
+	issuer   string // issuer that the response must have, if it names one
+	named    bool   // the response must name the issuer
 	state    string
 	verifier string
 	stop     context.CancelFunc
 }
 
-// attemptTime is how long a user has.
+// attemptTime is how long a user has to log in.
 const attemptTime = 10 * time.Minute
 
 // online returns a server on the network.
@@ -69,10 +69,9 @@ func (m *Manager) online(name string) (*server, error) {
 	return s, nil
 }
 
-// Login begins a login to a server: it finds out who lets users in, and returns where
-// the user has to go. The page there leads the user back to this machine, where
-// somebody listens; a host whose user is elsewhere hands the address to
-// [Manager.FinishLogin].
+// Login starts a login to a server: it discovers the authorization server, and returns the
+// page that the user has to open. That page redirects the user to a listener on this machine;
+// a host whose user is elsewhere passes the address to [Manager.FinishLogin].
 func (m *Manager) Login(ctx context.Context, name string) (*wire.MCPAuthenticateResponse, error) {
 	s, err := m.online(name)
 	if err != nil {
@@ -117,8 +116,8 @@ func (m *Manager) Login(ctx context.Context, name string) (*wire.MCPAuthenticate
 	}, nil
 }
 
-// FinishLogin takes the address that a login has led the user to, and connects the
-// server again with what it is good for.
+// FinishLogin completes a login with the address that the user was redirected to, and
+// reconnects the server with the new token.
 func (m *Manager) FinishLogin(ctx context.Context, name, callback string) error {
 	s, err := m.online(name)
 	if err != nil {
@@ -134,7 +133,7 @@ func (m *Manager) FinishLogin(ctx context.Context, name, callback string) error 
 	return m.Reconnect(name)(ctx)
 }
 
-// Logout forgets a login, and gives the tokens back where that can be done.
+// Logout removes a login, and revokes its tokens if possible.
 func (m *Manager) Logout(ctx context.Context, name string) error {
 	s, err := m.online(name)
 	if err != nil {
@@ -156,11 +155,11 @@ func (m *Manager) Logout(ctx context.Context, name string) error {
 	if err := giveBack(ctx, client, revoke, conf.ClientID, token); err != nil {
 		s.m.log.Warn("a token of an MCP server could not be given back", "server", s.name, "error", err)
 	}
-	m.Reconnect(name)(ctx) // which says that a login is needed
+	m.Reconnect(name)(ctx) // which reports that a login is needed
 	return nil
 }
 
-// giveBack gives tokens back, so that they are good for nothing any more.
+// giveBack revokes tokens.
 func giveBack(ctx context.Context, client *http.Client, to, id string, t *oauth2.Token) (err error) {
 	for hint, value := range map[string]string{"refresh_token": t.RefreshToken, "access_token": t.AccessToken} {
 		if to != "" && value != "" {
@@ -190,7 +189,7 @@ func post(ctx context.Context, client *http.Client, to string, form url.Values) 
 	return nil
 }
 
-// authority finds out who lets users in to the server.
+// authority discovers the authorization server of the server.
 func (s *server) authority(ctx context.Context) (*attempt, error) {
 	here, err := url.Parse(s.cfg.URL)
 	if err != nil {
@@ -202,7 +201,7 @@ func (s *server) authority(ctx context.Context) (*attempt, error) {
 	challenge := s.challenge
 	s.m.mu.Unlock()
 
-	// The server's own metadata. A server without any is its own login server.
+	// The server's own metadata. A server without any is its own authorization server.
 	const known = "/.well-known/oauth-protected-resource"
 	places := []struct{ metadata, resource string }{{origin + known + here.EscapedPath(), s.cfg.URL}, {origin + known, origin}, {origin + known, s.cfg.URL}}
 	if list, err := oauthex.ParseWWWAuthenticate(challenge); err == nil {
@@ -262,19 +261,19 @@ func (s *server) authority(ctx context.Context) (*attempt, error) {
 	return nil, fmt.Errorf("%s does not say how to log in. If you have a token, give it as a header of the server's configuration", a.issuer)
 }
 
-// A client is who we are to whom lets users in.
+// A client is our client at the authorization server.
 type client struct {
 	ClientID     string `json:"clientId"`
 	ClientSecret string `json:"clientSecret"`
 }
 
-// clientGiven is the client of the configuration.
+// clientGiven returns the client in the configuration.
 func (s *server) clientGiven() (c client) {
 	json.Unmarshal(s.cfg.Extra["oauth"], &c)
 	return c
 }
 
-// identify gets the client an id: the one of the configuration, or a new one.
+// identify sets the id of the client: that of the configuration, or a newly registered one.
 func (s *server) identify(ctx context.Context, a *attempt) error {
 	given := s.clientGiven()
 	if a.conf.ClientID, a.conf.ClientSecret = given.ClientID, given.ClientSecret; given.ClientID != "" {
@@ -294,8 +293,8 @@ func (s *server) identify(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// listen waits for the page of the login to lead the user back, until what it returns
-// is called. The caller holds the manager's mu.
+// listen waits for the redirect of the login page, until stop is called. The caller holds the
+// manager's mu.
 func (s *server) listen(listener net.Listener) (stop context.CancelFunc) {
 	ctx, stop := context.WithTimeout(s.m.ctx, attemptTime)
 	web := &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -321,7 +320,7 @@ func (s *server) listen(listener net.Listener) (stop context.CancelFunc) {
 	s.m.wg.Go(func() { web.Serve(listener) })
 	s.m.wg.Go(func() {
 		<-ctx.Done()
-		rest, cancel := context.WithTimeout(context.Background(), time.Second) // for an answer under way
+		rest, cancel := context.WithTimeout(context.Background(), time.Second) // for a response in progress
 		defer cancel()
 		if web.Shutdown(rest) != nil {
 			web.Close()
@@ -330,7 +329,7 @@ func (s *server) listen(listener net.Listener) (stop context.CancelFunc) {
 	return stop
 }
 
-// finish ends the attempt with what the page has led back with.
+// finish completes the attempt with the parameters of the redirect.
 func (s *server) finish(ctx context.Context, q url.Values) error {
 	l := &s.login
 	l.mu.Lock()
@@ -367,7 +366,7 @@ func (s *server) finish(ctx context.Context, q url.Values) error {
 	return nil
 }
 
-// refusal is the error of a failed request for a token. It contains nothing that was sent.
+// refusal returns the error of a failed token request. It contains nothing that was sent.
 func refusal(err error) error {
 	var r *oauth2.RetrieveError
 	if errors.As(err, &r) {
@@ -376,8 +375,8 @@ func refusal(err error) error {
 	return err
 }
 
-// lookLogin looks once for a login that is kept. A configuration that has a token of its own
-// needs none. The caller holds the login's mu.
+// lookLogin searches the stored logins once. A configuration with its own token needs none.
+// The caller holds the login's mu.
 func (s *server) lookLogin() {
 	l := &s.login
 	if l.looked || s.m.opts.Logins == nil {
@@ -396,7 +395,7 @@ func (s *server) lookLogin() {
 	s.useLogin(k)
 }
 
-// useLogin takes a login that is kept. The caller holds the login's mu.
+// useLogin uses a stored login. The caller holds the login's mu.
 func (s *server) useLogin(k *KeptLogin) {
 	l := &s.login
 	here, err := url.Parse(s.cfg.URL)
@@ -404,13 +403,13 @@ func (s *server) useLogin(k *KeptLogin) {
 		return
 	}
 	if id := s.clientGiven().ClientID; id != "" && id != k.ClientID {
-		return // of another client
+		return // it belongs to another client
 	}
 	l.conf, l.token, l.revoke, l.client, l.kept = k.config(), k.token(), k.RevokeURL, authClient(s.m.opts.Env, here), true
 }
 
-// keepLogin keeps the login, in a file that is open or else opened for it. That it cannot be
-// kept harms nothing now. The caller holds the login's mu.
+// keepLogin stores the login, in a file that is already open or is opened for it. A failure
+// to store it is only logged. The caller holds the login's mu.
 func (s *server) keepLogin(ctx context.Context, d *loginDir) {
 	l := &s.login
 	if s.m.opts.Logins == nil {
@@ -430,7 +429,7 @@ func (s *server) keepLogin(ctx context.Context, d *loginDir) {
 	}
 }
 
-// forgetLogin forgets the login, also where it is kept. The caller holds the login's mu.
+// forgetLogin removes the login, also from the stored ones. The caller holds the login's mu.
 func (s *server) forgetLogin(ctx context.Context) {
 	l := &s.login
 	l.token = nil
@@ -443,8 +442,8 @@ func (s *server) forgetLogin(ctx context.Context) {
 	}
 }
 
-// bearer returns the token to show, "" if nobody is logged in. One that has expired is
-// replaced, and so is one that was refused.
+// bearer returns the token to send, or "" if not logged in. It refreshes a token that has
+// expired or was rejected.
 func (s *server) bearer(ctx context.Context, refused string) string {
 	l := &s.login
 	l.mu.Lock()
@@ -464,8 +463,8 @@ func (s *server) bearer(ctx context.Context, refused string) string {
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, l.client), 30*time.Second)
 	defer cancel()
-	// Another process may have replaced it meanwhile, or have logged out. A token is good
-	// for another one once, so one process at a time asks.
+	// Another process may have refreshed it meanwhile, or have logged out. A refresh token
+	// can be used only once, so one process at a time refreshes.
 	var d *loginDir
 	if l.kept {
 		var err error
@@ -497,9 +496,9 @@ func (s *server) bearer(ctx context.Context, refused string) string {
 	return show()
 }
 
-// authClient makes the client that speaks to whom the server names. A server on the
-// network cannot send it to this machine, nor anywhere without TLS; nothing that is
-// secret follows a redirection.
+// authClient returns the client for the authorization server that a server names. A server on
+// the network cannot direct it to this machine, nor to an address without TLS; no secret
+// follows a redirect.
 func authClient(env []string, here *url.URL) *http.Client {
 	base := &http.Transport{
 		Proxy:               func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL, env) },
@@ -530,7 +529,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// loopback reports whether a name is one of this machine.
+// loopback reports whether a host name is that of this machine.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip.IsLoopback() || ip.IsUnspecified()

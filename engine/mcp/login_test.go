@@ -19,23 +19,23 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A doorman is a server that wants a login, and whom it sends users to. The zero
-// changes are one that does all as it should.
+// A doorman is a server that requires a login, with its authorization server. Without
+// changes it behaves correctly.
 type doorman struct {
 	*httptest.Server
 	inner http.Handler
 
 	mu      sync.Mutex
-	seen    []string // requests, but those to the server itself
+	seen    []string // requests, except those to the server itself
 	asked   url.Values
 	forms   []url.Values
 	valid   map[string]bool // tokens
 	n       int
 	expires int
 
-	metadata func(base string) string // of whom users are sent to; nil means one that is right
+	metadata func(base string) string // of the authorization server; nil means correct metadata
 	resource func(base string) string // of the server
-	silent   bool                     // the refusal says nothing
+	silent   bool                     // the rejection contains no challenge
 }
 
 func newDoorman(t *testing.T, change ...func(*doorman)) *doorman {
@@ -43,7 +43,7 @@ func newDoorman(t *testing.T, change ...func(*doorman)) *doorman {
 	server := newServer()
 	d.inner = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	t.Cleanup(func() {
-		for session := range server.Sessions() { // one that logged out says no farewell
+		for session := range server.Sessions() { // a logged-out client does not close its session
 			session.Close()
 		}
 	})
@@ -132,7 +132,7 @@ func (d *doorman) config() *wire.MCPServerConfig {
 	return &wire.MCPServerConfig{Type: "http", URL: d.URL + "/mcp"}
 }
 
-// begin begins a login and returns where it is to lead back to.
+// begin starts a login and returns the redirect address.
 func (d *doorman) begin(t *testing.T, m *Manager) *url.URL {
 	t.Helper()
 	r, err := m.Login(t.Context(), "web")
@@ -197,7 +197,7 @@ func TestLogin(t *testing.T) {
 		t.Error("a code was taken twice", err)
 	}
 
-	// A token that the server takes no longer is replaced, and nobody notices.
+	// A token that the server no longer accepts is refreshed transparently.
 	d.mu.Lock()
 	clear(d.valid)
 	d.mu.Unlock()
@@ -224,8 +224,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// The page leads the browser to us; a login that was begun later takes the place of
-// one that was begun earlier.
+// The page redirects the browser to us; a later login replaces an earlier one.
 func TestLoginByBrowser(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t)
@@ -259,8 +258,8 @@ func TestLoginByBrowser(t *testing.T) {
 	testwait.Until(t, "nobody listens any more", func() bool { code, _ := get(back.String()); return code == 0 })
 }
 
-// A token that the host gives as a header reaches the server, and the host may give
-// another one.
+// A token that the host sets as a header reaches the server, and the host may replace
+// it.
 func TestTokenOfHost(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t)
@@ -357,7 +356,8 @@ func TestNoLogin(t *testing.T) {
 		}
 	}
 
-	// A server on the network sends nobody to this machine, nor anywhere in the open.
+	// A server on the network cannot direct us to this machine, nor to an address
+	// without TLS.
 	client := authClient(nil, &url.URL{Scheme: "https", Host: "mcp.test"})
 	for _, u := range []string{"http://127.0.0.1:1/x", "https://127.0.0.1:1/x", "https://localhost:1/", "https://[::1]/", "http://far.test/"} {
 		if _, err := client.Get(u); err == nil || !strings.Contains(err.Error(), "not an https address on the network") {
@@ -366,8 +366,8 @@ func TestNoLogin(t *testing.T) {
 	}
 }
 
-// An id that the configuration has needs no registration; an old server says all
-// itself, and a code that is good for nothing leaves the login open.
+// A configured client id needs no registration; an old server is its own authorization
+// server, and an invalid code leaves the login open.
 func TestLoginConfigured(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t, func(d *doorman) { d.silent = true })

@@ -18,32 +18,32 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Logins keeps the logins of a user to MCP servers, so that one is enough for many
-// conversations. It is a file that the user alone reads. A login is of a server's name and
-// its very address: for another address there is none.
+// Logins stores the logins of a user to MCP servers for many conversations. It is a file that
+// only the user can read. A login belongs to a server's name and its exact address: for another
+// address there is none.
 //
 // Several processes may use one file.
 type Logins struct {
 	File string
 }
 
-// A KeptLogin is a login as it is kept.
+// A KeptLogin is a stored login.
 type KeptLogin struct {
 	Server  string    `json:"server"`           // its name
-	URL     string    `json:"url"`              // where its token goes, and nowhere else
-	Expires time.Time `json:"expires,omitzero"` // of the token; zero means that nobody knows
+	URL     string    `json:"url"`              // the only address that its token is sent to
+	Expires time.Time `json:"expires,omitzero"` // of the token; zero means unknown
 
 	Token   string `json:"token"`
-	Refresh string `json:"refresh,omitempty"` // good for another token
+	Refresh string `json:"refresh,omitempty"` // refresh token
 
 	ClientID     string   `json:"clientId"`
 	ClientSecret string   `json:"clientSecret,omitempty"`
 	Scopes       []string `json:"scopes,omitempty"`
-	TokenURL     string   `json:"tokenUrl"`            // who gives tokens
-	RevokeURL    string   `json:"revokeUrl,omitempty"` // who takes them back
+	TokenURL     string   `json:"tokenUrl"`            // for requesting tokens
+	RevokeURL    string   `json:"revokeUrl,omitempty"` // for revoking tokens
 }
 
-// kept is a login as it is kept.
+// kept returns a login in the form in which it is stored.
 func kept(server, url string, conf *oauth2.Config, t *oauth2.Token, revoke string) *KeptLogin {
 	return &KeptLogin{Server: server, URL: url, Expires: t.Expiry, Token: t.AccessToken, Refresh: t.RefreshToken,
 		ClientID: conf.ClientID, ClientSecret: conf.ClientSecret, Scopes: conf.Scopes, TokenURL: conf.Endpoint.TokenURL, RevokeURL: revoke}
@@ -63,7 +63,7 @@ type loginFile struct {
 	Logins  []*KeptLogin `json:"logins"`
 }
 
-// List returns the logins that are kept.
+// List returns the stored logins.
 func (l *Logins) List() ([]*KeptLogin, error) {
 	fail := func(why error) ([]*KeptLogin, error) {
 		return nil, fmt.Errorf("%s: the logins to MCP servers cannot be read: %w. Fix the file, or remove it and log in again", l.File, why)
@@ -97,10 +97,10 @@ func (l *Logins) List() ([]*KeptLogin, error) {
 	return slices.DeleteFunc(doc.Logins, func(k *KeptLogin) bool { return k == nil }), nil
 }
 
-// of reports whether the login is one to a server.
+// of reports whether the login belongs to a server.
 func (k *KeptLogin) of(server, url string) bool { return k.Server == server && k.URL == url }
 
-// find returns the login to a server, nil if there is none.
+// find returns the login to a server, or nil.
 func (l *Logins) find(server, url string) (*KeptLogin, error) {
 	list, err := l.List()
 	if i := slices.IndexFunc(list, func(k *KeptLogin) bool { return k.of(server, url) }); i >= 0 {
@@ -109,7 +109,7 @@ func (l *Logins) find(server, url string) (*KeptLogin, error) {
 	return nil, err
 }
 
-// Forget removes the logins that drop reports true for, and returns them.
+// Forget removes the logins for which drop returns true, and returns them.
 func (l *Logins) Forget(ctx context.Context, drop func(*KeptLogin) bool) (gone []*KeptLogin, err error) {
 	if list, err := l.List(); err != nil || !slices.ContainsFunc(list, drop) {
 		return nil, err
@@ -122,8 +122,8 @@ func (l *Logins) Forget(ctx context.Context, drop func(*KeptLogin) bool) (gone [
 	return d.replace(nil, drop)
 }
 
-// GiveBack gives the tokens of a login back to whom they are from, if that can be done, through
-// the proxies that an environment names. Nothing is left of a login that was forgotten then.
+// GiveBack revokes the tokens of a login, if possible, through the proxies in an environment.
+// It is called for a login that was removed.
 func (k *KeptLogin) GiveBack(ctx context.Context, env []string) error {
 	here, err := url.Parse(k.URL)
 	if err != nil {
@@ -132,7 +132,7 @@ func (k *KeptLogin) GiveBack(ctx context.Context, env []string) error {
 	return giveBack(ctx, authClient(env, here), k.RevokeURL, k.ClientID, k.token())
 }
 
-// loginDir is the directory of the file, while this process is the one that changes it.
+// loginDir is the directory of the file, locked by this process.
 type loginDir struct {
 	*Logins
 	root   *os.Root
@@ -161,7 +161,7 @@ func (d *loginDir) close() {
 	d.root.Close()
 }
 
-// replace puts a login in place of those that drop reports true for, which it returns.
+// replace replaces the logins for which drop returns true by another one, and returns them.
 func (d *loginDir) replace(next *KeptLogin, drop func(*KeptLogin) bool) (gone []*KeptLogin, err error) {
 	list, err := d.List()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// keeper makes managers with one server each, who share a file of logins.
+// keeper returns a function that creates managers with one server each, which share a
+// file of logins.
 func keeper(t *testing.T) (*Logins, func(name string, cfg *wire.MCPServerConfig) *Manager) {
 	logins := &Logins{File: filepath.Join(t.TempDir(), "config", "logins.json")}
 	return logins, func(name string, cfg *wire.MCPServerConfig) *Manager {
@@ -41,7 +42,7 @@ func works(t *testing.T, m *Manager) bool {
 	return r.Content.String() == "3"
 }
 
-// One login is enough for the conversations to come, in a file that the user alone reads.
+// One login is enough for later conversations, in a file that only the user can read.
 func TestKeptLogin(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t)
@@ -63,7 +64,8 @@ func TestKeptLogin(t *testing.T) {
 		t.Error("a good token was replaced")
 	}
 
-	// A token is good for another one once: whoever is refused first gets it for both.
+	// A refresh token can be used only once: the first manager that is rejected refreshes
+	// it for both.
 	d.mu.Lock()
 	clear(d.valid)
 	d.mu.Unlock()
@@ -80,7 +82,7 @@ func TestKeptLogin(t *testing.T) {
 		t.Errorf("%d requests for a token", n)
 	}
 
-	// A logout holds for all processes.
+	// A logout applies to all processes.
 	if err := second.Logout(t.Context(), "web"); err != nil {
 		t.Fatal(err)
 	}
@@ -96,14 +98,14 @@ func TestKeptLogin(t *testing.T) {
 		t.Error(list, err)
 	}
 
-	// And who logs in, too: it takes a reconnect.
+	// So does a login, after a reconnect.
 	d.login(t, second)
 	if err := first.Reconnect("web")(t.Context()); err != nil || !works(t, first) {
 		t.Error(err)
 	}
 }
 
-// A token that has expired since is replaced before it is shown.
+// A token that has expired is refreshed before it is sent.
 func TestKeptLoginExpired(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t, func(d *doorman) { d.expires = 1 })
@@ -123,8 +125,8 @@ func TestKeptLoginExpired(t *testing.T) {
 	}
 }
 
-// A login is for its server at its address, and shown to nobody else; a token of the
-// configuration wins over it.
+// A login is only for its server at its address, and is sent to no other; a token in the
+// configuration takes precedence.
 func TestKeptLoginBound(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t)
@@ -159,7 +161,7 @@ func TestKeptLoginBound(t *testing.T) {
 	}
 	mu.Unlock()
 
-	// A file that others can read, or that is malformed, is no reason to fail.
+	// A file that others can read, or that is malformed, does not make the manager fail.
 	text, err := os.ReadFile(logins.File)
 	if err != nil {
 		t.Fatal(err)

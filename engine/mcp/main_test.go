@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// role says in the environment that the test binary is a server, and which.
+// role is the environment variable that makes the test binary act as a server.
 const role = "PARLEY_MCP_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ type addInput struct {
 	B float64 `json:"b"`
 }
 
-// newServer makes a server that behaves.
+// newServer returns a well-behaved server.
 func newServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "calc", Version: "1.0.0"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Adds.", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},
@@ -121,7 +121,7 @@ func newServer() *mcp.Server {
 	return s
 }
 
-// rich gives a server resources and prompts.
+// rich adds resources and prompts to a server.
 func rich(s *mcp.Server) *mcp.Server {
 	s.AddPrompt(&mcp.Prompt{Name: "greet", Description: "Greets\nsomebody.", Arguments: []*mcp.PromptArgument{{Name: "name", Required: true}, {Name: "how"}}},
 		func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
@@ -156,7 +156,7 @@ func rich(s *mcp.Server) *mcp.Server {
 // cancelled receives a value when a waiting call of a server in this process was cancelled.
 var cancelled = make(chan struct{}, 1)
 
-// play is the test binary as a server.
+// play runs the test binary as a server.
 func play(role string) {
 	switch role {
 	case "good":
@@ -167,7 +167,7 @@ func play(role string) {
 		newServer().Run(context.Background(), &mcp.StdioTransport{})
 	case "rich":
 		rich(newServer()).Run(context.Background(), &mcp.StdioTransport{})
-	case "mute": // it says that it has prompts and resources, and never lists them
+	case "mute": // it declares prompts and resources, and never lists them
 		serve(func(method string, id json.RawMessage) {
 			switch method {
 			case "initialize":
@@ -176,13 +176,13 @@ func play(role string) {
 				reply(id, `{"tools":[{"name":"t"}]}`)
 			}
 		})
-	case "fibber": // nothing is as it should be
+	case "fibber": // nothing is correct
 		serve(func(method string, id json.RawMessage) {
 			switch method {
 			case "initialize":
 				reply(id, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{},"resources":{}},"serverInfo":{"name":"fibber","version":"0"}}`)
 			case "tools/list":
-				reply("99", `{"tools":[{"name":"wrong"}]}`) // an id that nobody used
+				reply("99", `{"tools":[{"name":"wrong"}]}`) // an unused id
 				reply(id, `{"tools":[{"name":"t"}]}`)
 				reply(id, `{"tools":[{"name":"twice"}]}`)
 			case "tools/call":
@@ -211,7 +211,7 @@ func play(role string) {
 				reply(id, `{"resources":[{"uri":"lib://shelf/a","name":"a"},{"uri":"lib://shelf/b/","name":"b","mimeType":"inode/directory"},{"name":"nowhere"}]}`)
 			}
 		})
-	case "page": // it sends the user to a page, and says so when that is done
+	case "page": // it sends the user to a page, and reports when that is done
 		var call json.RawMessage
 		serve(func(method string, id json.RawMessage) {
 			switch {
@@ -230,7 +230,7 @@ func play(role string) {
 				reply(call, `{"content":[{"type":"text","text":"done"}]}`)
 			}
 		})
-	case "hollow": // its messages lack what they are about
+	case "hollow": // its messages lack their params
 		serve(func(method string, id json.RawMessage) {
 			switch method {
 			case "initialize":
@@ -264,7 +264,7 @@ func play(role string) {
 				reply(id, `{"content":[]}`)
 			}
 		})
-	case "gossip": // it never stops complaining
+	case "gossip": // it keeps writing to stderr
 		go func() {
 			line := []byte(strings.Repeat("x", 1023) + "\n")
 			for {
@@ -274,7 +274,7 @@ func play(role string) {
 			}
 		}()
 		newServer().Run(context.Background(), &mcp.StdioTransport{})
-	case "giant": // a result that is more than a message may be, and one that never ends
+	case "giant": // a result that is larger than a message may be, and one that never ends
 		serve(func(method string, id json.RawMessage) {
 			switch method {
 			case "initialize":
@@ -290,10 +290,10 @@ func play(role string) {
 				}
 			}
 		})
-	case "bomb": // names and schemas that are meant to hurt
+	case "bomb": // malicious names and schemas
 		deep := strings.Repeat(`{"type":"object","properties":{"a":`, 400) + `{}` + strings.Repeat(`}}`, 400)
 		wide := `{"type":"object","$defs":{"d0":{"type":"string"}`
-		for i := range 40 { // each is twice the one before
+		for i := range 40 { // each is twice as large as the previous one
 			wide += fmt.Sprintf(`,"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i+1, i, i)
 		}
 		wide += `},"properties":{"a":{"$ref":"#/$defs/d40"}}}`
@@ -322,7 +322,7 @@ func play(role string) {
 			"tools/list": `{"tools":[{"name":"hello","inputSchema":{"type":"object"}}]}`,
 			"tools/call": `{"content":[{"type":"text","text":"hello"}]}`,
 		})
-	case "modern": // it knows no initialize
+	case "modern": // it does not support initialize
 		answers(map[string]string{
 			"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"modern","version":"9"}}}`,
 			"tools/list":      `{"resultType":"complete","tools":[{"name":"hello","inputSchema":{"type":"object"}}]}`,
@@ -370,7 +370,7 @@ func play(role string) {
 				}
 			}
 		})
-	case "beggar": // it asks and never reads the answers
+	case "beggar": // it sends requests and never reads the responses
 		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"0"}}}`)
 		for i := range 1_000_000 {
 			fmt.Printf("{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\",\"params\":{\"_meta\":{\"x\":%q}}}\n", i+2, strings.Repeat("x", 200))
@@ -388,7 +388,7 @@ func play(role string) {
 	}
 }
 
-// hollow are messages of servers without what they are about, or with something else.
+// hollow returns messages of servers without their params, or with wrong ones.
 func hollow() (list []string) {
 	for _, method := range []string{"notifications/progress", "notifications/cancelled", "notifications/elicitation/complete", "notifications/tools/list_changed",
 		"notifications/prompts/list_changed", "notifications/resources/updated", "notifications/message", "notifications/nothing", "elicitation/create", "roots/list", "ping", "sampling/createMessage", "nothing"} {
@@ -403,7 +403,7 @@ func hollow() (list []string) {
 	return list
 }
 
-// answers serves fixed answers.
+// answers serves fixed results.
 func answers(results map[string]string) {
 	serve(func(method string, id json.RawMessage) {
 		if r, ok := results[method]; ok {

@@ -1,18 +1,18 @@
 // Package mcp is the MCP client of one conversation.
 //
-// A [Manager] holds connections to servers of the Model Context Protocol:
-// processes, servers on the network, and servers that live in the host. It connects
-// them side by side and never makes its caller wait; each reaches a final state
-// within a deadline. They offer tools, which the engine names mcp__server__tool,
-// resources, which three more tools list and read, and prompts.
+// A [Manager] holds connections to servers of the Model Context Protocol: processes, servers
+// on the network, and servers that run in the host. It connects them concurrently and never
+// makes its caller wait; each reaches a final state within a deadline. They offer tools,
+// which the engine names mcp__server__tool, resources, which three more tools list and read,
+// and prompts.
 //
-// A server is not trusted. It gets no credentials of ours, only those that its
-// configuration names. One that hangs, dies, floods, or says what is malformed
-// loses its own connection and calls, and nothing else: what it sends is bounded in
-// size and rate, its tools in number and size. The server's
-// annotations, such as that a tool only reads, are never a reason to allow a call.
+// A server is not trusted. It receives no credentials of ours, only those in its
+// configuration. A server that hangs, dies, floods, or sends malformed messages loses only
+// its own connection and calls: what it sends is limited in size and rate, and its tools in
+// number and size. The server's annotations, such as that a tool only reads, are never a
+// reason to allow a call.
 //
-// The protocol itself is spoken by the official SDK.
+// The official SDK implements the protocol itself.
 package mcp
 
 import (
@@ -33,46 +33,45 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Options say how a [Manager] works. The zero value is usable.
+// Options configure a [Manager]. The zero value is usable.
 type Options struct {
-	// Host sends a JSON-RPC message to a server that lives in the host and
-	// returns its answer; for a notification the answer means nothing. It is
-	// called from several goroutines. Nil means no such servers.
+	// Host sends a JSON-RPC message to a server that runs in the host and returns its
+	// response; for a notification the response is ignored. It is called from several
+	// goroutines. If nil, there are no such servers.
 	Host func(ctx context.Context, server string, message json.RawMessage) (json.RawMessage, error)
-	// Elicit asks the user what a server wants to know. Nil means that servers
-	// cannot ask.
+	// Elicit sends a question of a server to the user. If nil, servers cannot ask.
 	Elicit func(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error)
-	// Elicited is called when a question with an id was answered on a page of the
-	// server. It must not block.
+	// Elicited is called when a question with an id was answered on a page of the server. It
+	// must not block.
 	Elicited func(server, id string)
 	// OnChange is called when tools or states have changed. It must not block.
 	OnChange func()
-	// Hidden reports whether a tool is not to be offered. Nil means none is.
+	// Hidden reports whether a tool is not offered. If nil, all are offered.
 	Hidden func(tool string) bool
 
-	// Logins keeps the user's logins. Nil means that they end with the manager.
+	// Logins stores the user's logins. If nil, they end with the manager.
 	Logins *Logins
 
-	// Env is the environment, "KEY=value". Servers get what they need to run,
-	// such as PATH, and nothing else of it.
+	// Env is the environment, "KEY=value". Servers receive only the variables that they need
+	// to run, such as PATH.
 	Env []string
-	// Dir is where servers work.
+	// Dir is the working directory of servers.
 	Dir string
-	// Sandbox is where the processes run of servers that a project brought. Nil
-	// means that they are not confined.
+	// Sandbox confines the processes of servers from a project. If nil, they are not
+	// confined.
 	Sandbox *sandbox.Sandbox
 
 	ConnectTimeout time.Duration // of one connection; zero means 30 s
-	// NoWait has nobody wait for servers whose configuration says nothing of "startup".
+	// NoWait disables waiting for servers whose configuration does not set "startup".
 	NoWait bool
-	// CallTimeout bounds the silence of a call whose server's configuration says
-	// nothing; progress counts as life. Zero means half an hour.
+	// CallTimeout is how long a call may be silent if its server's configuration sets no
+	// timeout; progress resets it. Zero means half an hour.
 	CallTimeout time.Duration
-	// MaxResult is how many characters of a result the model gets; what is more
-	// goes to a file. Zero means 100,000, about 25,000 tokens.
+	// MaxResult is how many characters of a result are sent to the model; a longer result is
+	// written to a file. Zero means 100,000, about 25,000 tokens.
 	MaxResult int
 
-	Version string // of the agent, told to servers
+	Version string // of the agent, sent to servers
 	Logger  *slog.Logger
 }
 
@@ -80,12 +79,12 @@ type Options struct {
 type Server struct {
 	Name   string
 	Config *wire.MCPServerConfig
-	// Manifest is what a server in the host would answer to the first
-	// questions; nil means that they are asked.
+	// Manifest holds the responses of a server in the host to the first requests; nil means
+	// that they are sent.
 	Manifest *wire.MCPManifest
 }
 
-// A Manager is the MCP servers of one conversation. It is safe for concurrent use.
+// A Manager manages the MCP servers of one conversation. It is safe for concurrent use.
 type Manager struct {
 	opts   Options
 	log    *slog.Logger
@@ -93,14 +92,14 @@ type Manager struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu         sync.Mutex // guards what follows and the state of the servers
+	mu         sync.Mutex // guards the fields below and the state of the servers
 	servers    []*server
 	changed    chan struct{} // closed, and replaced, when a state changes
 	tools      []tool.Tool
 	generation uint64 // of tools
 	prompts    []*Prompt
 	edition    uint64 // of prompts
-	begun      bool   // a turn was begun
+	begun      bool   // a turn was started
 	closed     bool
 
 	list, read, dir *ResourceTool
@@ -126,11 +125,11 @@ func New(opts Options) *Manager {
 	return m
 }
 
-// errRemoved is why calls to a server that is gone fail.
+// errRemoved is the error of calls to a removed server.
 const errRemoved = "the server was removed"
 
-// Set adds servers, or replaces those of the same names, and begins to connect
-// them. The source says who brought them, as [wire.MCPServerStatus] has it.
+// Set adds servers, or replaces those with the same names, and starts to connect them. The
+// source is their origin, as in [wire.MCPServerStatus].
 func (m *Manager) Set(source string, servers ...Server) {
 	m.mu.Lock()
 	for _, srv := range servers {
@@ -142,8 +141,8 @@ func (m *Manager) Set(source string, servers ...Server) {
 	m.notify()
 }
 
-// put makes a server part of the manager. One of the same name and configuration
-// that is there already is kept: then it reports false. The caller holds mu.
+// put adds a server to the manager. If one with the same name and configuration exists, put
+// keeps it and returns false. The caller holds mu.
 func (m *Manager) put(source string, srv Server, dynamic bool) (*server, bool) {
 	s := &server{m: m, name: srv.Name, cfg: srv.Config, manifest: srv.Manifest, source: source, dynamic: dynamic}
 	i := slices.IndexFunc(m.servers, func(have *server) bool { return have.name == srv.Name })
@@ -160,7 +159,7 @@ func (m *Manager) put(source string, srv Server, dynamic bool) (*server, bool) {
 		m.servers[i] = s
 	}
 	if s.startup() == "lazy" && !m.begun && !dynamic {
-		s.state = wire.MCPPending // until a turn begins
+		s.state = wire.MCPPending // until a turn starts
 		m.touch()
 		return s, true
 	}
@@ -168,7 +167,7 @@ func (m *Manager) put(source string, srv Server, dynamic bool) (*server, bool) {
 	return s, true
 }
 
-// start begins to connect a server. The caller holds mu.
+// start starts to connect a server. The caller holds mu.
 func (m *Manager) start(s *server) {
 	before := s.before
 	if s.done != nil {
@@ -188,7 +187,7 @@ func (m *Manager) start(s *server) {
 	m.touch()
 }
 
-// stop ends the connection of a server. The caller holds mu.
+// stop closes the connection of a server. The caller holds mu.
 func (m *Manager) stop(s *server, state wire.MCPState, why string) {
 	if s.cancel != nil {
 		s.cancel()
@@ -197,7 +196,7 @@ func (m *Manager) stop(s *server, state wire.MCPState, why string) {
 	m.touch()
 }
 
-// touch says that a state has changed. The caller holds mu.
+// touch signals that a state has changed. The caller holds mu.
 func (m *Manager) touch() {
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -243,8 +242,8 @@ func (m *Manager) notify() {
 	}
 }
 
-// Tools returns what the servers offer now, in the order of the servers and of
-// their lists, and a number that is another one whenever the tools are others.
+// Tools returns the tools that the servers offer now, in the order of the servers and of
+// their lists, and a generation that changes whenever the tools change.
 func (m *Manager) Tools() (tools []tool.Tool, generation uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -260,9 +259,9 @@ func Offers(t tool.Tool) bool {
 	return false
 }
 
-// Begin is called when a turn begins. A lazy server is not connected before. It waits, at
-// most for wait, until no server is being connected any more whose configuration says
-// nothing of "startup"; those that it says something of are not waited for.
+// Begin is called when a turn starts. Lazy servers are connected only then. It waits, at
+// most for wait, for servers that are connecting and whose configuration does not set
+// "startup".
 func (m *Manager) Begin(ctx context.Context, wait time.Duration) {
 	m.mu.Lock()
 	m.begun = true
@@ -277,10 +276,9 @@ func (m *Manager) Begin(ctx context.Context, wait time.Duration) {
 	m.await(ctx, func(s *server) bool { return s.startup() == "" })
 }
 
-// Ready waits for the servers that the model is not asked without: those whose
-// configuration says "startup":"required", and, while they are connected for the first
-// time, those of which it says nothing; both as long as their deadline is. Its error is a
-// required server that failed, or the end of ctx.
+// Ready waits for the servers that must be connected before the model is asked: those with
+// "startup":"required", and, on their first connection, those that do not set it, each up to
+// its deadline. It returns an error if a required server has failed, or ctx ends.
 func (m *Manager) Ready(ctx context.Context) error {
 	if err := m.await(ctx, func(s *server) bool {
 		kind := s.startup()
@@ -300,21 +298,22 @@ func (m *Manager) Ready(ctx context.Context) error {
 
 var errClosed = errors.New("mcp: the manager is closed")
 
-// settle waits until none of the servers is being connected any more.
+// settle waits until none of the servers is connecting.
 func (m *Manager) settle(ctx context.Context, servers ...*server) error {
 	return m.awaitAny(ctx, func() bool {
 		return slices.ContainsFunc(servers, func(s *server) bool { return s.state == wire.MCPPending })
 	})
 }
 
-// await waits until none of the manager's servers that count is being connected any more.
+// await waits until none of the manager's servers for which counts returns true is
+// connecting.
 func (m *Manager) await(ctx context.Context, counts func(*server) bool) error {
 	return m.awaitAny(ctx, func() bool {
 		return slices.ContainsFunc(m.servers, func(s *server) bool { return s.state == wire.MCPPending && counts(s) })
 	})
 }
 
-// awaitAny waits as long as something is pending, which is asked with mu held.
+// awaitAny waits while pending returns true, which it calls with mu held.
 func (m *Manager) awaitAny(ctx context.Context, pending func() bool) error {
 	for {
 		m.mu.Lock()
@@ -334,7 +333,7 @@ func (m *Manager) awaitAny(ctx context.Context, pending func() bool) error {
 	}
 }
 
-// Status tells how the servers are doing.
+// Status returns the status of the servers.
 func (m *Manager) Status() []*wire.MCPServerStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -360,7 +359,7 @@ func (m *Manager) Status() []*wire.MCPServerStatus {
 	return list
 }
 
-// Init tells the servers as the first message of a turn does.
+// Init returns the servers for the first message of a turn.
 func (m *Manager) Init() []*wire.InitMCPServer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -374,7 +373,7 @@ func (m *Manager) Init() []*wire.InitMCPServer {
 // A NotFoundError names an unknown server.
 type NotFoundError struct{ Name string }
 
-// Error says so.
+// Error returns the message of the protocol.
 func (e *NotFoundError) Error() string { return "Server not found: " + e.Name }
 
 // find returns a server. The caller holds mu.
@@ -387,8 +386,8 @@ func (m *Manager) find(name string) (*server, error) {
 	return nil, &NotFoundError{name}
 }
 
-// The methods below change servers at once and in order of the calls. The function that
-// each returns waits until the servers are connected or have failed.
+// The methods below change servers immediately and in the order of the calls. The function
+// that each returns waits until the servers are connected or have failed.
 
 // Reconnect connects a server again.
 func (m *Manager) Reconnect(name string) (settled func(context.Context) error) {
@@ -418,7 +417,7 @@ func (m *Manager) Reconnect(name string) (settled func(context.Context) error) {
 	}
 }
 
-// Toggle switches a server on or off.
+// Toggle enables or disables a server.
 func (m *Manager) Toggle(name string, enabled bool) (settled func(context.Context) error) {
 	m.mu.Lock()
 	s, err := m.find(name)
@@ -437,8 +436,8 @@ func (m *Manager) Toggle(name string, enabled bool) (settled func(context.Contex
 	return func(context.Context) error { return err }
 }
 
-// SetDynamic uses these servers in place of those that an earlier call named and of
-// those that live in the host.
+// SetDynamic replaces the servers of earlier calls, and those that run in the host, by the
+// given ones.
 func (m *Manager) SetDynamic(configs map[string]*wire.MCPServerConfig) (settled func(context.Context) (*wire.MCPSetServersResponse, error)) {
 	r := &wire.MCPSetServersResponse{Added: []string{}, Removed: []string{}, Errors: map[string]string{}}
 	m.mu.Lock()
@@ -488,8 +487,8 @@ func (m *Manager) SetDynamic(configs map[string]*wire.MCPServerConfig) (settled 
 	}
 }
 
-// Deliver takes a message that a server in the host sends by itself. A server that
-// there is none of is skipped.
+// Deliver handles a message that a server in the host sends on its own. It ignores an
+// unknown server.
 func (m *Manager) Deliver(name string, message json.RawMessage) {
 	m.mu.Lock()
 	s, err := m.find(name)
@@ -503,7 +502,7 @@ func (m *Manager) Deliver(name string, message json.RawMessage) {
 	}
 }
 
-// CancelQuestions cancels the questions of servers whose requests were cancelled. Without it
+// CancelQuestions cancels the questions of servers whose requests were cancelled. Otherwise
 // that happens a moment after the request is cancelled.
 func (m *Manager) CancelQuestions() {
 	m.mu.Lock()
@@ -515,8 +514,7 @@ func (m *Manager) CancelQuestions() {
 	}
 }
 
-// Call calls a tool by its full name, without the model, and returns what the
-// server answered.
+// Call calls a tool by its full name, without the model, and returns the server's response.
 func (m *Manager) Call(ctx context.Context, name string, arguments json.RawMessage) (*wire.MCPCallResponse, error) {
 	if !strings.HasPrefix(name, "mcp__") || strings.Count(name, "__") < 2 {
 		return nil, fmt.Errorf("Not a fully-qualified MCP tool name: %s", name)
@@ -544,7 +542,7 @@ func (m *Manager) Call(ctx context.Context, name string, arguments json.RawMessa
 	return r, nil
 }
 
-// Close ends all connections, and the processes behind them with everything that
+// Close closes all connections, and stops the processes behind them with everything that
 // they started. It returns when that is done, within a few seconds.
 func (m *Manager) Close() {
 	m.mu.Lock()

@@ -24,7 +24,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// manager makes a manager that is closed with the test.
+// manager returns a manager that is closed with the test.
 func manager(t *testing.T, change ...func(*Options)) *Manager {
 	t.Helper()
 	opts := Options{Env: append(os.Environ(), "ANTHROPIC_API_KEY=secret"), Dir: t.TempDir(), ConnectTimeout: time.Hour}
@@ -36,7 +36,7 @@ func manager(t *testing.T, change ...func(*Options)) *Manager {
 	return m
 }
 
-// quitAfter gives a server that never connects so many milliseconds.
+// quitAfter sets the connection deadline of a server in milliseconds.
 func quitAfter(ms string, cfg *wire.MCPServerConfig) *wire.MCPServerConfig {
 	if cfg.Extra == nil {
 		cfg.Extra = map[string]json.RawMessage{}
@@ -45,7 +45,7 @@ func quitAfter(ms string, cfg *wire.MCPServerConfig) *wire.MCPServerConfig {
 	return cfg
 }
 
-// child is the configuration of a server that is a process.
+// child returns the configuration of a server that is a process.
 func child(role_ string) *wire.MCPServerConfig {
 	exe, _ := os.Executable()
 	return &wire.MCPServerConfig{Command: exe, Env: map[string]string{role: role_}}
@@ -91,7 +91,7 @@ type hosted struct {
 	mu      sync.Mutex
 	waiting map[any]chan json.RawMessage
 	seen    []string // methods
-	fail    int      // so many messages are refused
+	fail    int      // number of messages to reject
 }
 
 func host(t *testing.T, s *mcp.Server, push func(json.RawMessage)) *hosted {
@@ -169,7 +169,7 @@ func (h *hosted) methods() string {
 	return strings.Join(h.seen, " ")
 }
 
-// inHost makes a manager with one server in the host.
+// inHost returns a manager with one server in the host.
 func inHost(t *testing.T, change ...func(*Options)) (*Manager, *hosted) {
 	var m *Manager
 	h := host(t, newServer(), func(raw json.RawMessage) { m.Deliver("calc", raw) })
@@ -315,8 +315,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// A process gets what it needs to run and what its configuration says, and no key
-// of ours. Nothing of it is left.
+// A process receives the variables that it needs to run and those of its configuration, and no
+// key of ours. None of its processes is left.
 func TestProcess(t *testing.T) {
 	m := manager(t)
 	cfg := child("good")
@@ -336,7 +336,7 @@ func TestProcess(t *testing.T) {
 	testwait.Until(t, "the grandchild is gone", func() bool { return !running(pid) })
 }
 
-// running reports whether a process runs; one that waits to be reaped does not.
+// running reports whether a process runs; a zombie does not.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -346,7 +346,7 @@ func running(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
-// Servers that are wrong in their own ways, beside one that is not.
+// Servers with various faults, beside one without.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	m := manager(t)
@@ -418,7 +418,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Nobody is held up by a server that does not read what it is sent.
+// A server that does not read blocks nothing else.
 func TestDeafServer(t *testing.T) {
 	t.Parallel()
 	m := manager(t, func(o *Options) { o.CallTimeout = 100 * time.Millisecond })
@@ -437,7 +437,7 @@ func TestDeafServer(t *testing.T) {
 	wg.Wait()
 }
 
-// A server offers what is bounded, however much it lists.
+// The tools of a server are limited, however many it lists.
 func TestEndlessTools(t *testing.T) {
 	m := manager(t)
 	m.Set("dynamic", Server{Name: "endless", Config: child("endless")})
@@ -452,7 +452,7 @@ func TestEndlessTools(t *testing.T) {
 	}
 }
 
-// A server that floods is slowed down; its call ends by its timeout.
+// A server that floods is slowed down; its call ends with its timeout.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	m := manager(t)
@@ -467,7 +467,7 @@ func TestFlood(t *testing.T) {
 	m.Close()
 }
 
-// A server that dies costs its call, and is there again for the next one.
+// If a server dies, its call fails, and it is restarted for the next one.
 func TestDeath(t *testing.T) {
 	m := manager(t)
 	m.Set("dynamic", Server{Name: "p", Config: child("good")})
@@ -484,7 +484,7 @@ func TestDeath(t *testing.T) {
 	if st := m.Status()[0]; st.Status != wire.MCPConnected {
 		t.Errorf("%+v", st)
 	}
-	// It does not come back for ever.
+	// It is not restarted forever.
 	die := find(t, m, "mcp__p__die")
 	testwait.Until(t, "the server is given up", func() bool {
 		tooltest.Call(t.Context(), env, die, json.RawMessage(`{}`))
@@ -519,7 +519,7 @@ func TestCancelAndTimeout(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("cancelling took %v", took)
 		}
-		<-cancelled // the server knows
+		<-cancelled // the server was notified
 		_, err := wait.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"ms":3600000}`), Env: env})
 		if err == nil || !strings.Contains(err.Error(), "did not answer within 1m0s") {
 			t.Error(err)
@@ -609,8 +609,8 @@ func TestElicitation(t *testing.T) {
 	}
 }
 
-// A question is withdrawn when the calls that it may be part of have ended and one of them was
-// cancelled. One that comes after that is not asked.
+// A question is cancelled when the calls that it may belong to have ended and one of them was
+// cancelled. A question that arrives after that is not asked.
 func TestCancelledCallsWithdrawTheirQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked, open atomic.Int32
@@ -670,8 +670,8 @@ func TestCancelledCallsWithdrawTheirQuestion(t *testing.T) {
 	})
 }
 
-// A question that is answered on a page of the server is reported as answered once,
-// and only if it was asked.
+// A question that is answered on a page of the server is reported as answered once, and only
+// if it was asked.
 func TestElicitationElsewhere(t *testing.T) {
 	told := make(chan string, 10)
 	m := manager(t, func(o *Options) {
@@ -699,7 +699,7 @@ func TestElicitationElsewhere(t *testing.T) {
 	}
 }
 
-// The host may refuse once; with a manifest it is not even asked.
+// The host may reject a message once; with a manifest it receives none.
 func TestHost(t *testing.T) {
 	m, h := inHost(t)
 	h.fail = 1
@@ -795,8 +795,8 @@ func names2(list []*wire.InitMCPServer) string {
 	return strings.Join(out, ", ")
 }
 
-// The start of a turn waits for servers without "startup", up to its limit, and for
-// no others; the model's first request waits for those and for required ones.
+// The start of a turn waits for servers without "startup", up to its limit, and for no others;
+// the model's first request waits for those and for required ones.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	startup := func(role, kind string) *wire.MCPServerConfig {
@@ -809,7 +809,7 @@ func TestReady(t *testing.T) {
 	m := manager(t)
 	m.Set("dynamic", Server{Name: "lazy", Config: startup("silent", "lazy")}, Server{Name: "optional", Config: startup("silent", "optional")},
 		Server{Name: "required", Config: startup("silent", "required")})
-	m.Begin(t.Context(), time.Hour) // which does not wait for servers that say how they start
+	m.Begin(t.Context(), time.Hour) // it does not wait for servers that set "startup"
 	if err := m.Ready(over); err != context.Canceled {
 		t.Error("it did not wait for a required server:", err)
 	}

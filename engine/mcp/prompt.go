@@ -16,14 +16,14 @@ import (
 
 const maxPrompts = 200 // of one server
 
-// promptWait is how long the list of prompts may take; a server without one is as good.
-// It is shorter in tests.
+// promptWait is how long listing prompts may take; a server without prompts is fine. It
+// is shorter in tests.
 var promptWait = 2 * time.Second
 
-// A Prompt is a prompt of a server: words that it has ready for the user to say.
+// A Prompt is a prompt that a server provides for the user.
 type Prompt struct {
 	server      *server
-	name        string // that the server has for it
+	name        string // the server's name for it
 	full        string
 	description string
 	arguments   []promptArgument
@@ -34,15 +34,15 @@ type promptArgument struct {
 	Required bool   `json:"required"`
 }
 
-// Name returns the name that users call the prompt by, such as "mcp__server__prompt".
+// Name returns the name of the prompt for users, such as "mcp__server__prompt".
 func (p *Prompt) Name() string { return p.full }
 
-// Description says what the prompt is for.
+// Description describes the prompt.
 func (p *Prompt) Description() string {
 	return strings.TrimSpace(p.description + " (MCP server " + p.server.name + ")")
 }
 
-// Hint names the arguments, those that may be left out in brackets.
+// Hint lists the arguments, optional ones in brackets.
 func (p *Prompt) Hint() string {
 	var words []string
 	for _, a := range p.arguments {
@@ -55,15 +55,15 @@ func (p *Prompt) Hint() string {
 	return strings.Join(words, " ")
 }
 
-// Prompts returns the prompts of the servers, in their order, and a number that is
-// another one whenever they are others.
+// Prompts returns the prompts of the servers, in their order, and an edition that changes
+// whenever they change.
 func (m *Manager) Prompts() (prompts []*Prompt, edition uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.prompts), m.edition
 }
 
-// listPrompts reads the prompts of a server. One that cannot list them has none.
+// listPrompts lists the prompts of a server. A server that cannot list them has none.
 func (s *server) listPrompts(ctx context.Context, conn *connection) []*Prompt {
 	if r := conn.session.InitializeResult(); r == nil || r.Capabilities == nil || r.Capabilities.Prompts == nil {
 		return nil
@@ -97,12 +97,12 @@ func (s *server) listPrompts(ctx context.Context, conn *connection) []*Prompt {
 	return prompts
 }
 
-// line makes one line of a text.
+// line returns a text in one line.
 func line(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Expand has the server write the prompt. The arguments stand in the order of
-// [Prompt.Hint], with spaces between them; one with spaces is put in quotes, and the last
-// one may do without.
+// Expand requests the prompt from the server. The arguments are in the order of
+// [Prompt.Hint], separated by spaces; one that contains spaces is quoted, except for the
+// last one.
 func (p *Prompt) Expand(ctx context.Context, args string) (wire.Content, error) {
 	values := split(args, len(p.arguments))
 	given := map[string]string{}
@@ -141,7 +141,8 @@ func (p *Prompt) Expand(ctx context.Context, args string) (wire.Content, error) 
 	if err := json.Unmarshal(answer, &r); err != nil {
 		return wire.Content{}, fmt.Errorf("The MCP server %s answered what cannot be read: %v", p.server.name, err)
 	}
-	// A text that is too long is not written to a file: nobody has approved it yet.
+	// A text that is too long is not written to a file, because nobody has approved it
+	// yet.
 	spill := &spill{server: p.server.name, name: p.full, max: p.server.m.opts.MaxResult, call: &tool.Call{}}
 	var blocks []wire.Block
 	size := 0
@@ -166,7 +167,7 @@ func (p *Prompt) Expand(ctx context.Context, args string) (wire.Content, error) 
 	return wire.Blocks(blocks...), nil
 }
 
-// split takes arguments apart, n at most: the last one is the rest.
+// split splits arguments, n at most: the last one is the rest.
 func split(text string, n int) []string {
 	var values []string
 	for text = strings.TrimSpace(text); text != "" && len(values) < n; text = strings.TrimSpace(text) {

@@ -29,7 +29,7 @@ var readDescription string
 //go:embed resource_dir.md
 var dirDescription string
 
-// A ResourceTool lists or reads what servers have to read. There is one of each while a
+// A ResourceTool lists or reads the resources of servers. There is one of each while a
 // server has resources.
 type ResourceTool struct {
 	m    *Manager
@@ -52,7 +52,7 @@ var listSpec, readSpec, dirSpec = func() (list, read, dir *tool.Spec) {
 	return list, read, dir
 }()
 
-// newResourceTools makes the tools that list, read, and list a directory.
+// newResourceTools returns the tools that list, read, and list a directory.
 func newResourceTools(m *Manager) (list, read, dir *ResourceTool) {
 	list, read, dir = &ResourceTool{m: m, spec: listSpec}, &ResourceTool{m: m, spec: readSpec}, &ResourceTool{m: m, spec: dirSpec}
 	list.run, read.run, dir.run = list.list, read.read, dir.directory
@@ -64,10 +64,10 @@ type resourceInput struct {
 	URI    string `json:"uri"`
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *ResourceTool) Spec() *tool.Spec { return t.spec }
 
-// Access says whose resource is read. To list them touches nothing.
+// Access returns the resource to read and its server. Listing needs no access.
 func (t *ResourceTool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	var in resourceInput
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -95,7 +95,7 @@ func (t *ResourceTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, 
 	return t.run(ctx, call, servers, in.URI)
 }
 
-// tell makes a result of what a tool found, which programs get as it is.
+// tell formats what a tool found for the model; programs receive it unchanged.
 func (t *ResourceTool) tell(call *tool.Call, found any, notes ...string) (*tool.Result, error) {
 	body, err := encode(found)
 	if err != nil {
@@ -105,8 +105,8 @@ func (t *ResourceTool) tell(call *tool.Call, found any, notes ...string) (*tool.
 	return tool.Text(strings.Join(append([]string{text}, notes...), "\n"), found), nil
 }
 
-// hasResources reports whether the server has something to read. The caller holds the
-// manager's mu.
+// hasResources reports whether the server has resources. The caller holds the manager's
+// mu.
 func (s *server) hasResources() bool {
 	if s.conn == nil {
 		return false
@@ -115,7 +115,7 @@ func (s *server) hasResources() bool {
 	return r != nil && r.Capabilities != nil && r.Capabilities.Resources != nil
 }
 
-// readable returns the servers that have resources, or the one of a name.
+// readable returns the servers that have resources, or the one with the given name.
 func (m *Manager) readable(name string) ([]*server, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +137,7 @@ func (m *Manager) readable(name string) ([]*server, error) {
 	return found[i : i+1], nil
 }
 
-// A listedResource is a resource as programs and the model get it.
+// A listedResource is a resource in a list for programs and the model.
 type listedResource struct {
 	URI         string `json:"uri"`
 	Name        string `json:"name"`
@@ -146,7 +146,7 @@ type listedResource struct {
 	Server      string `json:"server,omitempty"`
 }
 
-// A template is what the URIs of more resources look like.
+// A template is the pattern of the URIs of more resources.
 type template struct {
 	URITemplate string `json:"uriTemplate"`
 	Name        string `json:"name"`
@@ -198,7 +198,7 @@ func (t *ResourceTool) list(ctx context.Context, call *tool.Call, servers []*ser
 	return t.tell(call, all, notes...)
 }
 
-// resources lists what the server has to read: all, or what a directory holds.
+// resources lists the resources of the server: all, or those in a directory.
 func (s *server) resources(ctx context.Context, method, directory string) ([]listedResource, error) {
 	var list []listedResource
 	err := s.enumerate(ctx, method, "resources", directory, func(one json.RawMessage) bool {
@@ -212,7 +212,8 @@ func (s *server) resources(ctx context.Context, method, directory string) ([]lis
 	return list, err
 }
 
-// templates lists the forms of URIs of the server. One that cannot has none.
+// templates lists the URI templates of the server. A server that cannot list them has
+// none.
 func (s *server) templates(ctx context.Context) []template {
 	var list []template
 	err := s.enumerate(ctx, rawTemplates, "resourceTemplates", "", func(one json.RawMessage) bool {
@@ -240,8 +241,8 @@ func (s *server) enumerate(ctx context.Context, method, member, uri string, each
 	return s.pages(ctx, conn, method, member, uri, each)
 }
 
-// directory lists what a directory of a server holds. A server that has no such request
-// is asked for all that it has.
+// directory lists a directory of a server. If the server does not support that request,
+// it filters the list of all resources.
 func (t *ResourceTool) directory(ctx context.Context, call *tool.Call, servers []*server, uri string) (*tool.Result, error) {
 	list, err := servers[0].resources(ctx, rawDirectory, uri)
 	var refused *jsonrpc.Error
@@ -263,7 +264,7 @@ func (t *ResourceTool) directory(ctx context.Context, call *tool.Call, servers [
 	return t.tell(call, found)
 }
 
-// A readResource is a part of a resource as programs and the model get it.
+// A readResource is a part of a resource for programs and the model.
 type readResource struct {
 	URI         string `json:"uri"`
 	MIMEType    string `json:"mimeType,omitempty"`
@@ -311,7 +312,7 @@ func (t *ResourceTool) read(ctx context.Context, call *tool.Call, servers []*ser
 	return &tool.Result{Content: wire.Blocks(blocks...), Structured: told}, nil
 }
 
-// read reads a resource; v is what the answer is put into.
+// read reads a resource and decodes the response into v.
 func (s *server) read(ctx context.Context, uri string, v any) error {
 	conn, err := s.live(ctx)
 	if err != nil {
@@ -341,7 +342,7 @@ func (m *Manager) ReadResource(ctx context.Context, server, uri string) (*wire.M
 	return r, s.read(ctx, uri, r)
 }
 
-// encode writes JSON for a model to read.
+// encode encodes JSON for a model to read.
 func encode(v any) (string, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

@@ -72,7 +72,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// A directory is listed by the server, or found among all that it has.
+// A directory is listed by the server, or filtered from all its resources.
 func TestResourceDirectory(t *testing.T) {
 	m := manager(t)
 	m.Set("dynamic", Server{Name: "lib", Config: child("library")}, Server{Name: "db", Config: child("rich")}, Server{Name: "fib", Config: child("fibber")})
@@ -101,7 +101,7 @@ func TestResourceDirectory(t *testing.T) {
 	}
 }
 
-// Rules decide about resources: those about the tool, the server, and the file that a
+// Rules apply to resources: rules about the tool, the server, and the file that a
 // resource is.
 func TestResourceRules(t *testing.T) {
 	m := manager(t)
@@ -177,7 +177,7 @@ func TestPrompts(t *testing.T) {
 	testwait.Until(t, "there is a new prompt", func() bool { list, e := m.Prompts(); return len(list) == 3 && e != edition })
 }
 
-// A server that lies about prompts and resources, or never tells them, keeps its tools.
+// A server that lies about prompts and resources, or never lists them, keeps its tools.
 func TestFibs(t *testing.T) {
 	defer func(d time.Duration) { promptWait = d }(promptWait)
 	promptWait = 500 * time.Millisecond
@@ -196,14 +196,14 @@ func TestFibs(t *testing.T) {
 		t.Error("it is no prompt")
 	}
 	env := tooltest.Env(t)
-	// The first answer counts, and one that is none does no harm.
+	// The first response is used, and an unexpected one does no harm.
 	if r := tooltest.Call(t.Context(), env, find(t, m, "mcp__fib__t"), json.RawMessage(`{}`)); r.Content.String() != "first" {
 		t.Error(r.Content)
 	}
 	if r := tooltest.Call(t.Context(), env, find(t, m, "mcp__fib__t"), json.RawMessage(`{}`)); r.Content.String() != "first" {
 		t.Error("again:", r.Content)
 	}
-	m.opts.ConnectTimeout = 100 * time.Millisecond // which bounds lists, too
+	m.opts.ConnectTimeout = 100 * time.Millisecond // which also limits lists
 	for tl, in := range map[tool.Tool]string{m.list: `{}`, m.read: `{"server":"fib","uri":"x:y"}`} {
 		if r := tooltest.Call(t.Context(), env, tl, json.RawMessage(in)); !r.IsError {
 			t.Error(in, r.Content)
@@ -211,8 +211,8 @@ func TestFibs(t *testing.T) {
 	}
 }
 
-// The configuration determines which servers are waited for; a lazy server is not
-// connected before a turn begins.
+// The configuration determines which servers are waited for; a lazy server is connected
+// only when a turn starts.
 func TestStartup(t *testing.T) {
 	m := manager(t)
 	with := func(role, startup, timeout string) *wire.MCPServerConfig {

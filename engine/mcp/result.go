@@ -17,7 +17,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A content is one piece of a result, as MCP has it.
+// A content is one content block of an MCP result.
 type content struct {
 	Type        string    `json:"type"`
 	Text        string    `json:"text"`
@@ -51,7 +51,7 @@ type resourceLink struct {
 	MIMEType    string `json:"mimeType,omitzero"`
 }
 
-// result makes a result of what a server answered.
+// result converts the response of a server to a result.
 func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error) {
 	var r struct {
 		Content           []json.RawMessage `json:"content"`
@@ -132,11 +132,11 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 	return &tool.Result{Content: c, Structured: programs}, nil
 }
 
-// A spill writes what is too much for the model to files.
+// A spill writes content that is too large for the model to files.
 type spill struct {
 	server string
 	name   string // of the tool
-	max    int    // characters that are not too much
+	max    int    // maximum number of characters
 	call   *tool.Call
 	links  []resourceLink // in the result
 }
@@ -155,7 +155,7 @@ func (s *spill) file(data []byte, suffix string) (string, error) {
 	return file.Path(), errors.Join(err, f.Close())
 }
 
-// text returns a text, or what stands for one that is too long.
+// text returns a text, or a replacement for one that is too long.
 func (s *spill) text(text string) string {
 	if utf8.RuneCountInString(text) <= s.max {
 		return text
@@ -200,10 +200,10 @@ func (s *spill) block(raw json.RawMessage) (blocks []wire.Block, plain bool) {
 			return text(fmt.Sprintf("[Resource from %s at %s] %s", s.server, r.URI, r.Text)), false
 		}
 	}
-	return text(string(raw)), false // of a kind that is not known
+	return text(string(raw)), false // of an unknown type
 }
 
-// text makes a block; the API takes none that is empty.
+// text returns a text block; the API rejects empty ones.
 func text(s string) []wire.Block {
 	if s == "" {
 		return nil
@@ -221,15 +221,15 @@ func notEmpty(list ...string) []string {
 	return kept
 }
 
-// maxImage is the size of the biggest picture, in base64, that the API takes.
+// maxImage is the maximum size of a picture that the API accepts, in base64.
 const maxImage = 5 << 20
 
-// picture reports whether models look at data of a type.
+// picture reports whether models accept pictures of a media type.
 func picture(mediaType string) bool {
 	return slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, mediaType)
 }
 
-// binary shows a picture, and puts anything else into a file.
+// binary returns a picture as a block, and writes anything else to a file.
 func (s *spill) binary(kind, mediaType, encoded, uri string) []wire.Block {
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A server that a project brought runs in the sandbox, and works; others are trusted
-// as they are.
+// A server from a project runs in the sandbox, and works; others are trusted.
 func TestSandbox(t *testing.T) {
 	set, err := sandbox.Parse(json.RawMessage(`{"enabled":true}`))
 	if err != nil {

@@ -17,13 +17,13 @@ type server struct {
 	cfg      *wire.MCPServerConfig
 	manifest *wire.MCPManifest
 	source   string
-	before   <-chan struct{} // closed when nothing is left of what had its name
+	before   <-chan struct{} // closed when nothing is left of the previous server with its name
 	login    login
 
-	// The fields below are guarded by the manager's mu. Goroutines of a server
-	// change them only while its context, which ends under mu, has not ended.
+	// The fields below are guarded by the manager's mu. Goroutines of a server change them
+	// only while its context, which ends under mu, has not ended.
 
-	dynamic bool // set while the conversation ran
+	dynamic bool // added while the conversation ran
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when nothing of the connection is left
 	state   wire.MCPState
@@ -32,11 +32,11 @@ type server struct {
 	offers  []*Tool
 	prompts []*Prompt
 	conn    *connection // while it is connected
-	// challenge is what the server says of how to log in, as it wanted one last.
+	// challenge is the server's last challenge to log in.
 	challenge []string
 }
 
-// kind is the transport that the server is reached by.
+// kind returns the transport of the server.
 func (s *server) kind() string {
 	if s.cfg.Type == "" {
 		return "stdio"
@@ -44,8 +44,8 @@ func (s *server) kind() string {
 	return s.cfg.Type
 }
 
-// startup says who waits for the server: "required", "optional" or "lazy"; nothing
-// means that the first turn waits until it is known what becomes of it.
+// startup returns who waits for the server: "required", "optional" or "lazy"; empty means
+// that the first turn waits until it is connected or has failed.
 func (s *server) startup() string {
 	kind, _ := Startup(s.cfg)
 	if kind == "" && s.m.opts.NoWait {
@@ -54,8 +54,8 @@ func (s *server) startup() string {
 	return kind
 }
 
-// Startup is what a configuration says of who waits for its server: "required",
-// "optional", "lazy", or nothing. It reports false if it says something else.
+// Startup returns the "startup" of a configuration: "required", "optional", "lazy", or
+// empty. It returns false if it has another value.
 func Startup(cfg *wire.MCPServerConfig) (kind string, ok bool) {
 	raw := cfg.Extra["startup"]
 	if raw == nil {
@@ -69,7 +69,7 @@ func Startup(cfg *wire.MCPServerConfig) (kind string, ok bool) {
 	return "", false
 }
 
-// deadline is how long connecting may take.
+// deadline returns how long connecting may take.
 func (s *server) deadline() time.Duration {
 	var ms int64
 	if json.Unmarshal(s.cfg.Extra["startupTimeout"], &ms) == nil && ms > 0 {
@@ -78,7 +78,7 @@ func (s *server) deadline() time.Duration {
 	return s.m.opts.ConnectTimeout
 }
 
-// shownConfig is the configuration without what is secret.
+// shownConfig returns the configuration without secrets.
 func (s *server) shownConfig() *wire.MCPServerConfig {
 	switch kind := s.kind(); kind {
 	case "stdio":
@@ -94,8 +94,8 @@ func (s *server) shownConfig() *wire.MCPServerConfig {
 	}
 }
 
-// timeout is how long a call may take: the bound of its configuration, or that of
-// its silence.
+// timeout returns how long a call may take: the limit of its configuration, or else the
+// limit of its silence.
 func (s *server) timeout() (limit time.Duration, silence bool) {
 	if s.cfg.Timeout >= 1000 {
 		return time.Duration(s.cfg.Timeout) * time.Millisecond, false
@@ -103,11 +103,11 @@ func (s *server) timeout() (limit time.Duration, silence bool) {
 	return s.m.opts.CallTimeout, true
 }
 
-// pauses are those before a connection that was lost is made again.
+// pauses are the delays before a lost connection is opened again.
 var pauses = []time.Duration{0, time.Second, 5 * time.Second}
 
-// run keeps the server connected until ctx ends. A connection that is lost is made
-// again a few times; one that was never made is not.
+// run keeps the server connected until ctx ends. A lost connection is retried a few times;
+// a connection that was never established is not.
 func (s *server) run(ctx context.Context) {
 	budget, failures, losses := 0, 0, 0
 	if s.kind() == "sdk" {
@@ -149,8 +149,8 @@ func (s *server) run(ctx context.Context) {
 			})
 			return
 		}
-		// Its tools stay, so that the model's view does not change with every
-		// hiccup.
+		// Its tools stay, so that the model's tools do not change with every short
+		// interruption.
 		s.update(ctx, func() { s.state, s.err, s.conn = wire.MCPPending, err.Error(), nil })
 		select {
 		case <-ctx.Done():
@@ -160,7 +160,7 @@ func (s *server) run(ctx context.Context) {
 	}
 }
 
-// update changes the state, unless it is not this goroutine's to change any more.
+// update changes the state, unless this goroutine no longer owns it.
 func (s *server) update(ctx context.Context, f func()) {
 	s.m.mu.Lock()
 	if ctx.Err() != nil {
@@ -173,8 +173,8 @@ func (s *server) update(ctx context.Context, f func()) {
 	s.m.notify()
 }
 
-// serve reads the tools and prompts again when they change, until the connection ends. Its
-// error says why it did.
+// serve lists the tools and prompts again when they change, until the connection ends. It
+// returns the reason.
 func (s *server) serve(ctx context.Context, conn *connection) error {
 	for {
 		select {
@@ -203,7 +203,7 @@ func (s *server) serve(ctx context.Context, conn *connection) error {
 	}
 }
 
-// live returns the connection, waiting for one that is being made.
+// live returns the connection, and waits if it is being established.
 func (s *server) live(ctx context.Context) (*connection, error) {
 	for {
 		if err := s.m.settle(ctx, s); err != nil {
@@ -216,7 +216,7 @@ func (s *server) live(ctx context.Context) (*connection, error) {
 			return nil, fmt.Errorf("The MCP server %s is not connected: %s", s.name, why)
 		}
 		select {
-		case <-conn.ended: // what becomes of it is not decided yet
+		case <-conn.ended: // its state is not updated yet
 		default:
 			return conn, nil
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/process"
 )
 
-// dial makes what a server is reached by.
+// dial returns the link to a server.
 func (s *server) dial(ctx context.Context, c *connection) (link, error) {
 	switch kind := s.kind(); kind {
 	case "stdio":
@@ -51,7 +51,7 @@ type program struct {
 	once   sync.Once
 }
 
-// projectSource is who brought a server that is not trusted like the others.
+// projectSource is the source of servers that are not trusted like the others.
 const projectSource = "project"
 
 // start starts the process of a server.
@@ -82,8 +82,8 @@ func (s *server) start(ctx context.Context) (link, error) {
 
 func (p *program) Connect(context.Context) (mcp.Connection, error) { return p.lineConn, nil }
 
-// end ends the process and what it started. Its input is closed first, as the
-// protocol has it.
+// end stops the process and everything that it started. Its input is closed first, as
+// the protocol requires.
 func (p *program) end() {
 	p.once.Do(func() {
 		p.lineConn.Close()
@@ -96,7 +96,7 @@ func (p *program) end() {
 	})
 }
 
-// explain adds what is known of the process to the error.
+// explain adds the known state of the process to the error.
 func (p *program) explain(err error) error {
 	switch why := p.failure(); {
 	case why == nil: // it did not end by itself
@@ -125,7 +125,7 @@ func (p *program) explain(err error) error {
 	return err
 }
 
-// passed are the variables that servers get.
+// passed are the environment variables that servers receive.
 var passed = []string{
 	"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_*", "LC_*",
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
@@ -134,7 +134,7 @@ var passed = []string{
 	"APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE",
 }
 
-// environ is the environment of the process.
+// environ returns the environment of the process.
 func (s *server) environ() []string {
 	var env []string
 	for _, kv := range s.m.opts.Env {

@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Bounds of what a server may offer.
+// Limits of what a server may offer.
 const (
 	maxTools       = 1000
 	maxPages       = 100
@@ -29,11 +29,11 @@ const (
 // A Tool is a tool of a server.
 type Tool struct {
 	server *server
-	name   string // that the server has for it
+	name   string // the server's name for it
 	title  string
 	spec   *tool.Spec
 	hints  hints
-	limit  int // of the characters of a result; 0 means the manager's
+	limit  int // of characters in a result; 0 means the manager's
 	always bool
 }
 
@@ -62,8 +62,7 @@ func (t *Tool) Server() *wire.ToolServer {
 	return &wire.ToolServer{Name: t.server.name, Source: t.server.source}
 }
 
-// ServerTitle returns the name that the server has for itself, or else the one that
-// it was configured under.
+// ServerTitle returns the server's own name, or else its configured one.
 func (t *Tool) ServerTitle() string {
 	t.server.m.mu.Lock()
 	defer t.server.m.mu.Unlock()
@@ -73,10 +72,11 @@ func (t *Tool) ServerTitle() string {
 	return t.server.name
 }
 
-// AlwaysLoad reports whether the model is shown the tool from the start, however many there are.
+// AlwaysLoad reports whether the tool is sent to the model from the start, however many there
+// are.
 func (t *Tool) AlwaysLoad() bool { return t.always || t.server.cfg != nil && t.server.cfg.AlwaysLoad }
 
-// ServerName returns the name that the server has for the tool.
+// ServerName returns the server's name for the tool.
 func (t *Tool) ServerName() string { return t.name }
 
 // DisplayName returns the name of the tool for people.
@@ -95,11 +95,11 @@ func (t *Tool) DisplayName() string {
 	return strings.Join(words, " ")
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (t *Tool) Spec() *tool.Spec { return t.spec }
 
-// Access says that only the tool's name decides about a call. The server's own
-// annotations are no reason to allow it.
+// Access returns an access that only the tool's name decides. The server's own annotations are
+// no reason to allow it.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
 	return []tool.Access{{Kind: tool.Other}}, nil
 }
@@ -121,7 +121,7 @@ func (t *Tool) call(ctx context.Context, toolUseID string, arguments json.RawMes
 	return conn.call(ctx, t.server, t.name, toolUseID, arguments)
 }
 
-// list reads the tools of a server. One that is malformed is skipped.
+// list lists the tools of a server. A malformed one is skipped.
 func (s *server) list(ctx context.Context, conn *connection) ([]*Tool, error) {
 	if r := conn.session.InitializeResult(); r != nil && r.Capabilities != nil && r.Capabilities.Tools == nil {
 		return nil, nil // it has none
@@ -151,8 +151,8 @@ func (s *server) list(ctx context.Context, conn *connection) ([]*Tool, error) {
 	return tools, err
 }
 
-// pages reads a list of a server, whatever pages it comes in, until each returns false.
-// The URI is that of a directory, if the list is of one.
+// pages reads all pages of a list of a server, until each returns false. The URI is that of a
+// directory, if the list is of one.
 func (s *server) pages(ctx context.Context, conn *connection, method, member, uri string, each func(json.RawMessage) bool) error {
 	cursors, cursor := map[string]bool{}, ""
 	for page := 0; ; page++ {
@@ -176,7 +176,7 @@ func (s *server) pages(ctx context.Context, conn *connection, method, member, ur
 			if !each(one) {
 				return nil
 			}
-			if cause := context.Cause(ctx); cause != nil { // to understand a list may take long
+			if cause := context.Cause(ctx); cause != nil { // parsing a list may take long
 				return cause
 			}
 		}
@@ -189,7 +189,7 @@ func (s *server) pages(ctx context.Context, conn *connection, method, member, ur
 	}
 }
 
-// offer makes a tool of what a server lists. With an error only its name is set.
+// offer converts a listed tool. With an error only its name is set.
 func (s *server) offer(raw json.RawMessage) (*Tool, error) {
 	var l listed
 	if err := json.Unmarshal(raw, &l); err != nil {
@@ -221,13 +221,13 @@ func (s *server) offer(raw json.RawMessage) (*Tool, error) {
 
 var badRune = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9_-]`) })
 
-// normal returns a name as it is part of the names of tools.
+// normal returns a name in the form that is used in the names of tools.
 func normal(name string) string { return badRune().ReplaceAllString(name, "_") }
 
-// ToolName returns the name that a tool of a server has for the model.
+// ToolName returns the name of a server's tool for the model.
 func ToolName(server, name string) string {
 	full := "mcp__" + normal(server) + "__" + normal(name)
-	const most = 128 // that the API takes
+	const most = 128 // limit of the API
 	if len(full) > most {
 		h := fnv.New32a()
 		h.Write([]byte(full))
@@ -240,9 +240,8 @@ var propertyName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 
 const anySchema = `{"type":"object","properties":{}}`
 
-// inputSchema makes a schema one that the API takes: one tool that it refuses would
-// cost the whole conversation. Unknown keywords are left to the server to
-// check.
+// inputSchema converts a schema to one that the API accepts: a single rejected tool would make
+// the whole conversation fail. The server checks unknown keywords.
 func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage(anySchema), nil
@@ -262,7 +261,7 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 		}
 		members["type"], changed = json.RawMessage(`"object"`), true
 	}
-	for _, name := range []string{"anyOf", "oneOf", "allOf"} { // not at the top
+	for _, name := range []string{"anyOf", "oneOf", "allOf"} { // not at the top level
 		if _, ok := members[name]; ok {
 			delete(members, name)
 			changed = true
@@ -288,7 +287,7 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// depth counts how deep the objects and lists of a value are nested.
+// depth returns the nesting depth of objects and lists in a value.
 func depth(raw json.RawMessage) (deepest int) {
 	now, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
@@ -308,7 +307,7 @@ func depth(raw json.RawMessage) (deepest int) {
 	return deepest
 }
 
-// clip cuts a text.
+// clip truncates a text.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -19,15 +19,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// An authError says that somebody has to log in first.
+// An authError means that the user has to log in first.
 type authError struct {
 	status    string
-	challenge []string // what the server says of how to
+	challenge []string // the server's challenges
 }
 
 func (e *authError) Error() string { return "the server needs a login: " + e.status }
 
-// A web is a server on the network. It is the round tripper of its connection, too.
+// A web is a server on the network. It is also the round tripper of its connection.
 type web struct {
 	mcp.Transport
 	origin  *url.URL
@@ -35,7 +35,7 @@ type web struct {
 	server  *server
 	base    *http.Transport
 	refused atomic.Pointer[authError] // of a request without a valid login
-	failed  atomic.Pointer[string]    // the last status that was not one of success
+	failed  atomic.Pointer[string]    // the last status other than success
 }
 
 func newWeb(s *server, u *url.URL) *web {
@@ -49,7 +49,7 @@ func newWeb(s *server, u *url.URL) *web {
 		MaxResponseHeaderBytes: 1 << 20,
 	}
 	s.login.mu.Lock()
-	s.login.looked = s.login.token != nil // somebody may have logged in elsewhere
+	s.login.looked = s.login.token != nil // the user may have logged in elsewhere
 	s.login.mu.Unlock()
 	client := &http.Client{Transport: w}
 	if s.kind() == "sse" {
@@ -62,7 +62,7 @@ func newWeb(s *server, u *url.URL) *web {
 
 func (w *web) end() { w.base.CloseIdleConnections() }
 
-// explain prefers what is known of the answers to what the SDK makes of them.
+// explain prefers the known HTTP responses to the error of the SDK.
 func (w *web) explain(err error) error {
 	if refused := w.refused.Load(); refused != nil {
 		return refused
@@ -73,11 +73,11 @@ func (w *web) explain(err error) error {
 	return err
 }
 
-// RoundTrip sends a request with the headers of the configuration. They go to the
-// server that they are for and to no other, wherever it redirects.
+// RoundTrip sends a request with the headers of the configuration. They are sent only
+// to the configured server, wherever it redirects.
 func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
-	if r.Method == http.MethodDelete { // the farewell
+	if r.Method == http.MethodDelete { // the end of the session
 		ctx, cancel = context.WithTimeout(ctx, time.Second)
 	}
 	r = r.Clone(ctx)
@@ -102,14 +102,14 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 	life, end := context.WithCancel(ctx)
 	body := &boundedBody{ReadCloser: resp.Body, left: maxLine, cancel: func() { end(); cancel() }}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		body.left, body.closed = -1, life.Done() // the SDK bounds each event
+		body.left, body.closed = -1, life.Done() // the SDK limits each event
 	}
 	resp.Body = body
 	return resp, nil
 }
 
-// send sends a request with what shows who we are. A token that is refused is replaced
-// once if it can be.
+// send sends a request with our credentials. A rejected token is refreshed once, if
+// possible.
 func (w *web) send(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != w.origin.Scheme || r.URL.Host != w.origin.Host {
 		return w.base.RoundTrip(r)
@@ -140,7 +140,7 @@ func (w *web) send(r *http.Request) (*http.Response, error) {
 	return w.base.RoundTrip(r)
 }
 
-// public gives a request the name of its method that servers know.
+// public sets the method name of a request that servers expect.
 func (w *web) public(r *http.Request) error {
 	if r.Method != http.MethodPost || r.Body == nil {
 		return nil
@@ -174,13 +174,13 @@ func (w *web) public(r *http.Request) error {
 	return nil
 }
 
-// A boundedBody ends in an error when it is too long. One that never ends, because it
-// is a stream of events, is read no faster than a server may send them.
+// A boundedBody returns an error when it is too long. An endless stream of events is
+// read no faster than a server may send them.
 type boundedBody struct {
 	io.ReadCloser
-	left   int // negative means no bound
+	left   int // negative means no limit
 	cancel context.CancelFunc
-	closed <-chan struct{} // of a stream: when nobody reads it any more
+	closed <-chan struct{} // of a stream: closed when it is no longer read
 	gate   gate
 }
 
@@ -209,7 +209,7 @@ func (b *boundedBody) Close() error {
 	return err
 }
 
-// proxyFor returns the proxy that an environment names for a URL, nil for none.
+// proxyFor returns the proxy that an environment names for a URL, or nil.
 func proxyFor(u *url.URL, env []string) (*url.URL, error) {
 	var proxy, none string
 	for _, kv := range env {

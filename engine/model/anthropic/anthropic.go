@@ -1,12 +1,11 @@
-// Package anthropic is the Messages API of Anthropic, and of servers that speak it,
-// as a [model.Model].
+// Package anthropic implements [model.Model] for the Messages API of Anthropic, and of
+// compatible servers.
 //
-// Bodies go out as they were given and events come in as they were sent: the
-// prefix of a request stays the same bytes from turn to turn, so that prompt
-// caching works, and nothing that is not known here is lost. The package reads no
-// file and no environment, runs no command and keeps no state but credentials
-// that a function gave it. It does not try again: that is for the engine, which
-// knows what has happened since.
+// Bodies are sent as given and events are returned as received: the prefix of a request
+// stays the same bytes from turn to turn, so that prompt caching works, and unknown
+// members are not lost. The package reads no files and no environment, runs no commands
+// and keeps no state except credentials from a function. It does not retry: the engine
+// does, which knows what has happened since.
 package anthropic
 
 import (
@@ -26,14 +25,14 @@ import (
 	"github.com/parley-go/parley/engine/model/internal/messages"
 )
 
-// DefaultBaseURL is where Anthropic serves the API.
+// DefaultBaseURL is the address of Anthropic's API.
 const DefaultBaseURL = "https://api.anthropic.com"
 
-// version is the version of the API, which has had no other since.
+// version is the version of the API, the only one so far.
 const version = "2023-06-01"
 
-// Config says where the API is and who asks. The zero value asks Anthropic without
-// credentials, which only a gateway that adds them grants.
+// Config configures the address of the API and the credentials. The zero value uses
+// Anthropic's API without credentials, which works only with a gateway that adds them.
 type Config struct {
 	// BaseURL is the address of the API without /v1. If empty, [DefaultBaseURL].
 	BaseURL string
@@ -41,45 +40,45 @@ type Config struct {
 	APIKey    string // sent as x-api-key
 	AuthToken string // sent as authorization: Bearer
 
-	// Key, if not nil, returns a key when one is needed, such as the output of a
-	// helper command; it takes the place of APIKey and AuthToken, and is sent as
-	// both of their headers. The key is kept for KeyTTL, and asked for anew when the
-	// API refuses it, once for a request. Calls do not overlap.
+	// Key, if not nil, returns a key when one is needed, such as the output of a helper
+	// command; it replaces APIKey and AuthToken, and is sent in both of their headers.
+	// The key is cached for KeyTTL. If the API rejects it, it is requested again, once
+	// per request. Calls do not overlap.
 	Key    func(context.Context) (string, error)
 	KeyTTL time.Duration // if zero, five minutes
 
-	// Header is added to every request. Headers of a request replace it, except
-	// for anthropic-beta, where both are sent.
+	// Header is added to every request. Headers of a request replace it, except for
+	// anthropic-beta, where both are sent.
 	Header http.Header
 
 	UserAgent string // if empty, "parley"
 
-	// IdleTimeout is how long the API may send nothing, before its answer or in the
-	// middle of it. If zero, five minutes. Pings are not nothing.
+	// IdleTimeout is how long the API may be silent, before its answer or in the middle
+	// of it. If zero, five minutes. Pings count as activity.
 	IdleTimeout time.Duration
 
-	// CompleteTimeout takes the place of IdleTimeout for [Client.Complete], where
-	// nothing comes before the answer is complete. If zero, ten minutes.
+	// CompleteTimeout replaces IdleTimeout for [Client.Complete], which receives
+	// nothing until the answer is complete. If zero, ten minutes.
 	CompleteTimeout time.Duration
 
-	// MaxEvent is the size of the largest event that is taken, in bytes. If zero,
-	// 32 MiB. A larger one ends the stream with a [*model.EventError].
+	// MaxEvent is the maximum size of an event in bytes. If zero, 32 MiB. A larger one
+	// ends the stream with a [*model.EventError].
 	MaxEvent int
 
-	// Transport makes the connections; sharing one among clients shares them. If
-	// nil, the client has one of its own, which uses Proxy if that is not nil.
+	// Transport makes the connections; clients that share one share its connections. If
+	// nil, the client has its own, which uses Proxy if that is not nil.
 	Transport http.RoundTripper
 	Proxy     func(*http.Request) (*url.URL, error)
 }
 
-// A Client asks the Messages API. It implements [model.Model] and is safe for
+// A Client is a client of the Messages API. It implements [model.Model] and is safe for
 // concurrent use.
 type Client struct {
 	api  messages.Client
 	cfg  Config
 	base string
 	key  *call.Keeper
-	own  *http.Transport // the transport made here, if any
+	own  *http.Transport // the transport created here, if any
 }
 
 // New returns a client. It connects to nothing before the first request.
@@ -110,28 +109,28 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Stream implements [model.Model]. The body is sent as it is, with "stream" set to
-// true at its end if it is not there. Besides a [*model.Error] it fails with a
-// [*model.EventError], a [*model.IdleError], an error that is io.ErrUnexpectedEOF
-// if the stream ended before message_stop, that of the context, or one of the
+// Stream implements [model.Model]. The body is sent as given, with "stream" set to true
+// at its end if it is missing. Besides a [*model.Error], it fails with a
+// [*model.EventError], a [*model.IdleError], an error that is io.ErrUnexpectedEOF if
+// the stream ended before message_stop, the error of the context, or one of the
 // connection.
 func (c *Client) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
 	return c.api.Stream(ctx, req)
 }
 
-// Complete is [Client.Stream] without streaming: the API answers in one piece, and
-// the events are made of that. It is the last resort where streams keep breaking.
+// Complete is [Client.Stream] without streaming: the API answers in one piece, which is
+// converted to events. It is the last resort if streams keep breaking.
 func (c *Client) Complete(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
 	return c.api.Once(ctx, req)
 }
 
-// CountTokens returns how many input tokens a request has, by the API's own count.
-// Members of the body that do not matter for it are not sent.
+// CountTokens returns the number of input tokens of a request, as counted by the API.
+// Irrelevant members of the body are not sent.
 func (c *Client) CountTokens(ctx context.Context, req model.Request) (int64, error) {
 	return c.api.Count(ctx, req)
 }
 
-// Close closes connections that are not in use, if the client made them itself.
+// Close closes idle connections, if the client has its own transport.
 func (c *Client) Close() error {
 	if c.own != nil {
 		c.own.CloseIdleConnections()
@@ -188,14 +187,14 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	return hr, nil
 }
 
-// renew asks for a new key and reports whether there is another one.
+// renew requests a new key and reports whether it differs.
 func (c *Client) renew(ctx context.Context, refused *http.Request) (bool, error) {
 	old := refused.Header.Get("X-Api-Key")
 	key, err := c.key.Get(ctx, old)
 	return key != old, err
 }
 
-// newKeeper returns a keeper of the keys that a function gives.
+// newKeeper returns a keeper for the keys of a function.
 func newKeeper(ask func(context.Context) (string, error), ttl time.Duration) *call.Keeper {
 	if ttl <= 0 {
 		ttl = 5 * time.Minute

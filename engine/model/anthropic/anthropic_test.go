@@ -39,7 +39,7 @@ func newClient(t *testing.T, cfg Config) *Client {
 	return c
 }
 
-// served returns a client of a server that answers with a handler.
+// served returns a client of a server with the given handler.
 func served(t *testing.T, cfg Config, h http.HandlerFunc) *Client {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -72,8 +72,8 @@ func all(s seq) (events []string, err error) {
 
 func request(body string) model.Request { return model.Request{Body: []byte(body)} }
 
-// The client and the scripted model yield the same events for the same script, in
-// a stream and in one piece.
+// The client and the scripted model yield the same events for the same script, in a
+// stream and in one piece.
 func TestConversation(t *testing.T) {
 	turn := func() *parleytest.Turn {
 		return parleytest.Think("Hm, \u2028 first.").Ping().Say("I look at ", "it <first> ☺.").
@@ -110,7 +110,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// anonymous joins events without what differs from run to run.
+// anonymous joins events without the parts that differ between runs.
 func anonymous(events []string) string {
 	out := strings.Join(events, "\n")
 	if _, after, ok := strings.Cut(out, `"id":"msg_`); ok {
@@ -120,7 +120,7 @@ func anonymous(events []string) string {
 	return out
 }
 
-// folded is the message that events make.
+// folded returns the message that events form.
 func folded(t *testing.T, events []string) string {
 	t.Helper()
 	var out []any
@@ -278,8 +278,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Each fault of a stream ends it with its own kind of error, after the events that
-// came before.
+// Each fault of a stream ends it with its own kind of error, after the preceding
+// events.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -339,7 +339,7 @@ func TestRefusedConnection(t *testing.T) {
 	}
 }
 
-// An expiring context ends as one whose deadline has passed.
+// An expiring context ends like one whose deadline has passed.
 type expiring struct{ context.Context }
 
 func (c expiring) Err() error {
@@ -400,12 +400,13 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A roundTripper answers without a network, so that time can be that of a bubble.
+// A roundTripper answers without a network, so that a test can use the time of a
+// synctest bubble.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Time that the consumer takes does not count, pings do, silence does.
+// The time that the consumer takes does not count; pings count as activity.
 func TestIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cl := newClient(t, Config{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
