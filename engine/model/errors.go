@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// An EventError says that an event of a stream is not what the API sends: its
-// data is not JSON, has no type, or is larger than a client takes. It ends the
-// stream. As with a connection that broke, the request can be sent again.
+// An EventError means that an event of a stream is malformed: its data is not JSON, has
+// no type, or is too large. It ends the stream. As with a broken connection, the
+// request can be retried.
 type EventError struct {
 	Data []byte // the beginning of the data, at most 1 KiB
 	Err  error  // what is wrong with it
@@ -22,10 +22,10 @@ func (e *EventError) Error() string {
 // Unwrap returns Err.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// An IdleError says that a server kept a connection open and sent nothing for
-// too long.
+// An IdleError means that a server kept a connection open and sent nothing for too
+// long.
 type IdleError struct {
-	After time.Duration // how long nothing came
+	After time.Duration // how long nothing was received
 }
 
 // Error implements error.
@@ -36,11 +36,11 @@ func (e *IdleError) Error() string {
 // Timeout reports true, as for the errors of package net.
 func (e *IdleError) Timeout() bool { return true }
 
-// ErrNoCredentials reports that there are no credentials for the API.
+// ErrNoCredentials means that there are no credentials for the API.
 var ErrNoCredentials = errors.New("model: no credentials")
 
-// A CredentialsError says why there are none, in a sentence for people: it is an
-// [ErrNoCredentials]. To try again is no use.
+// A CredentialsError explains why there are none, in a sentence for people: it is an
+// [ErrNoCredentials]. Retrying does not help.
 type CredentialsError struct{ Message string }
 
 // Error returns the message.

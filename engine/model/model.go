@@ -1,9 +1,9 @@
-// Package model is the seam between the engine and what answers it.
+// Package model defines the interface between the engine and models.
 //
-// The lingua franca is the Anthropic Messages API: a request is the body of
-// POST /v1/messages as bytes, the answer is the stream of its events as bytes.
-// Providers of other APIs translate at their own edge. Nothing here knows a
-// network, a key or a price.
+// The common format is the Anthropic Messages API: a request is the body of POST
+// /v1/messages as bytes, and the answer is the stream of its events as bytes. Providers
+// of other APIs translate internally. This package does not depend on a network, keys
+// or prices.
 package model
 
 import (
@@ -14,58 +14,57 @@ import (
 	"time"
 )
 
-// A Model answers Messages API requests. It is safe for concurrent use.
+// A Model answers requests of the Messages API. It is safe for concurrent use.
 type Model interface {
-	// Stream sends one request and yields the events of its answer in order,
-	// message_start to message_stop, without pings. An error is the last pair;
-	// a failure the API reported is an [*Error]. Breaking out of the loop or
+	// Stream sends one request and yields the events of its answer in order, from
+	// message_start to message_stop, without pings. An error is in the last pair; a
+	// failure that the API reports is an [*Error]. Breaking out of the loop or
 	// cancelling ctx ends the request.
 	Stream(ctx context.Context, req Request) iter.Seq2[Event, error]
 }
 
-// A Counter is a [Model] that can tell how many input tokens a request has.
+// A Counter is a [Model] that can count the input tokens of a request.
 type Counter interface {
 	CountTokens(ctx context.Context, req Request) (int64, error)
 }
 
-// A Completer is a [Model] that can answer in one piece, too, for where streams
-// keep breaking. The events are made of the answer.
+// A Completer is a [Model] that can also answer in one piece, in case streams keep
+// breaking. The answer is converted to events.
 type Completer interface {
 	Complete(ctx context.Context, req Request) iter.Seq2[Event, error]
 }
 
-// A Request is one call of the Messages API.
+// A Request is one request of the Messages API.
 type Request struct {
-	Body   []byte      // the JSON body; the model sets "stream" itself if it needs to
+	Body   []byte      // the JSON body; the model sets "stream" itself if necessary
 	Header http.Header // extra headers, such as anthropic-beta; may be nil
 
-	// OnResponse, if not nil, is called once the status and the headers of the
-	// answer are known, before the first event.
+	// OnResponse, if not nil, is called once the status and the headers of the response
+	// are known, before the first event.
 	OnResponse func(Response)
 }
 
-// A Response is what is known of an answer before its first event.
+// A Response is the part of a response that is known before its first event.
 type Response struct {
 	Status    int
 	RequestID string
 	Header    http.Header
 }
 
-// An Event is one server-sent event. Data is valid until the next one is asked
-// for.
+// An Event is one server-sent event. Data is valid until the next event.
 type Event struct {
 	Type string // the type member of Data, such as "content_block_delta"
-	Data []byte // the JSON of the event, as it came
+	Data []byte // the JSON of the event, verbatim
 }
 
 // An Error is a failure that the API reported, before or inside a stream.
 type Error struct {
-	Status     int           // HTTP status; 0 when it came inside a stream
+	Status     int           // HTTP status; 0 if it was reported inside a stream
 	Type       string        // such as "overloaded_error"
-	Message    string        // the API's own words
-	RequestID  string        // as the API named the request
-	RetryAfter time.Duration // how long the API asked to wait; 0 if it did not say
-	Header     http.Header   // headers of the answer; may be nil
+	Message    string        // of the API
+	RequestID  string        // the API's id of the request
+	RetryAfter time.Duration // how long the API requests to wait; 0 if it does not
+	Header     http.Header   // headers of the response; may be nil
 }
 
 // Error implements error.

@@ -1,8 +1,7 @@
-// Package rawjson looks into JSON objects and changes single members of them,
-// leaving every other byte as it is: a prompt cache knows a request by its bytes.
+// Package rawjson reads and changes single members of JSON objects and leaves every
+// other byte as it is: a prompt cache identifies a request by its bytes.
 //
-// Its functions find their way in anything, but their answers mean something only
-// for valid JSON.
+// Its functions accept any input, but their results are meaningful only for valid JSON.
 package rawjson
 
 import (
@@ -10,14 +9,14 @@ import (
 	"encoding/json"
 )
 
-// A Member is the place of a member of an object.
+// A Member is the position of a member in an object.
 type Member struct {
-	From, To int // the name with its quotes up to the end of the value
-	Value    int // where the value begins
+	From, To int // from the name with its quotes to the end of the value
+	Value    int // start of the value
 }
 
-// Find returns the member of an object with this name, the last one if it is there
-// more than once. Names that are written with escapes are not found.
+// Find returns the member of an object with this name, the last one if there are
+// several. Names that are written with escapes are not found.
 func Find(object []byte, name string) (m Member, ok bool) {
 	for f := range members(object) {
 		if string(object[f.From+1:f.nameEnd]) == name {
@@ -27,7 +26,7 @@ func Find(object []byte, name string) (m Member, ok bool) {
 	return m, ok
 }
 
-// Get returns the value of a member, nil if there is none.
+// Get returns the value of a member, or nil.
 func Get(object []byte, name string) []byte {
 	if m, ok := Find(object, name); ok {
 		return object[m.Value:m.To]
@@ -35,7 +34,7 @@ func Get(object []byte, name string) []byte {
 	return nil
 }
 
-// String returns a member that is a string; empty if it is something else.
+// String returns a string member, or "" if it is something else.
 func String(object []byte, name string) string {
 	v := Get(object, name)
 	if len(v) < 2 || v[0] != '"' || v[len(v)-1] != '"' {
@@ -51,8 +50,8 @@ func String(object []byte, name string) string {
 	return string(v[1 : len(v)-1])
 }
 
-// Set returns an object with a member set to a value: in its place if it is
-// there, else at the end. The object itself is not changed.
+// Set returns an object with a member set to a value: in place if it exists, else at
+// the end. The object itself does not change.
 func Set(object []byte, name, value string) []byte {
 	// The member at the end is found without a walk through what may be megabytes.
 	if rest, ok := bytes.CutSuffix(object, []byte("}")); ok {
@@ -85,7 +84,7 @@ func Set(object []byte, name, value string) []byte {
 	return append(out, object[end:]...)
 }
 
-// Delete returns an object without a member. The object itself is not changed.
+// Delete returns an object without a member. The object itself does not change.
 func Delete(object []byte, name string) []byte {
 	for {
 		m, ok := Find(object, name)
@@ -93,7 +92,7 @@ func Delete(object []byte, name string) []byte {
 			return object
 		}
 		from, to := m.From, m.To
-		// The comma after it goes, or the one before the last.
+		// Remove the comma after it, or the one before it if it is the last.
 		if next := skipSpace(object, to); next < len(object) && object[next] == ',' {
 			to = skipSpace(object, next+1)
 		} else if head := bytes.TrimRight(object[:from], " \t\r\n"); len(head) > 0 && head[len(head)-1] == ',' {
@@ -192,8 +191,8 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipString returns what comes after the string at i, more than len(b) if it has
-// no end.
+// skipString returns the position after the string at i, more than len(b) if it has no
+// end.
 func skipString(b []byte, i int) int {
 	for i++; i < len(b); {
 		j := bytes.IndexByte(b[i:], '"')
@@ -213,7 +212,7 @@ func skipString(b []byte, i int) int {
 	return len(b) + 1
 }
 
-// skipValue returns what comes after the value at i, more than len(b) if it has no
+// skipValue returns the position after the value at i, more than len(b) if it has no
 // end.
 func skipValue(b []byte, i int) int {
 	depth := 0

@@ -1,15 +1,13 @@
-// Package bedrock is the Messages API of Claude on Amazon Bedrock, as a
-// [model.Model].
+// Package bedrock implements [model.Model] for the Messages API of Claude on Amazon
+// Bedrock.
 //
-// Signatures and the framing of AWS are those of AWS's own Go SDK; bodies go out and
-// events come in as bytes. The official SDK of Anthropic has a package for this too,
-// but brings 5.4 MB into a program where this brings 0.2, and reads the environment
-// always. Names of models are those of Bedrock, such as
-// "us.anthropic.claude-sonnet-4-5-20250929-v1:0". Counting tokens is not offered
-// there in this form.
+// Signatures and framing use AWS's own Go SDK; bodies and events are passed through as
+// bytes. The official SDK of Anthropic has a package for this, too, but it adds 5.4 MB
+// to a program where this one adds 0.2, and always reads the environment. Names of
+// models are those of Bedrock, such as "us.anthropic.claude-sonnet-4-5-20250929-v1:0".
+// Bedrock does not offer counting tokens in this form.
 //
-// The package reads no file and no environment. It does not try again: that is for
-// the engine.
+// The package reads no files and no environment. It does not retry: the engine does.
 package bedrock
 
 import (
@@ -43,7 +41,7 @@ import (
 // version is that of the Messages API on Bedrock.
 const version = "bedrock-2023-05-31"
 
-// Credentials are those of AWS. SessionToken is empty for those that last.
+// Credentials are AWS credentials. SessionToken is empty for permanent ones.
 type Credentials struct {
 	AccessKeyID     string
 	SecretAccessKey string
@@ -51,28 +49,27 @@ type Credentials struct {
 	Expires         time.Time // zero if they do not expire
 }
 
-// Config says where Bedrock is and who asks. Region and one kind of credentials are
-// required.
+// Config configures the address of Bedrock and the credentials. Region and one kind of
+// credentials are required.
 type Config struct {
 	Region string // such as "us-east-1"
 
 	Credentials Credentials
 
-	// Retrieve, if not nil, returns credentials when they are needed, in place of
-	// Credentials. They are kept until shortly before they expire.
+	// Retrieve, if not nil, returns credentials when they are needed, and replaces
+	// Credentials. They are cached until shortly before they expire.
 	Retrieve func(context.Context) (Credentials, error)
 
-	// BearerToken is an API key of Bedrock; it goes before credentials.
+	// BearerToken is an API key of Bedrock; it takes precedence over credentials.
 	BearerToken string
 
 	// Unsigned sends no credentials: a gateway adds them.
 	Unsigned bool
 
-	// Name, if not nil, returns the name that Bedrock has for a model that a request
-	// names.
+	// Name, if not nil, returns Bedrock's name for a model that a request names.
 	Name func(string) string
 
-	// BaseURL is the address of the service. If empty, the one of the region.
+	// BaseURL is the address of the service. If empty, that of the region.
 	BaseURL string
 
 	UserAgent       string        // if empty, "parley"
@@ -81,18 +78,19 @@ type Config struct {
 	CompleteTimeout time.Duration // as in package anthropic
 	MaxEvent        int           // as in package anthropic
 
-	// Transport makes the connections. If nil, the client has one of its own, which
-	// uses Proxy if that is not nil.
+	// Transport makes the connections. If nil, the client has its own, which uses Proxy
+	// if that is not nil.
 	Transport http.RoundTripper
 	Proxy     func(*http.Request) (*url.URL, error)
 }
 
-// A Client asks Bedrock. It implements [model.Model] and is safe for concurrent use.
+// A Client is a client of Bedrock. It implements [model.Model] and is safe for
+// concurrent use.
 type Client struct {
 	api    messages.Client
 	cfg    Config
 	base   string
-	keys   aws.CredentialsProvider // nil if nothing is signed
+	keys   aws.CredentialsProvider // nil if requests are not signed
 	signer *v4.Signer
 	own    *http.Transport
 }
@@ -130,7 +128,7 @@ func New(cfg Config) (*Client, error) {
 		rt = c.own
 	}
 	hc := call.NewClient(rt)
-	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a signature is for one address
+	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a signature is valid for one address
 	c.api = messages.Client{
 		Name: "bedrock", HTTP: hc,
 		Idle: cfg.IdleTimeout, Complete: cfg.CompleteTimeout, MaxEvent: cfg.MaxEvent,
@@ -175,7 +173,7 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	if err != nil {
 		return nil, err
 	}
-	// An id can have colons, and an ARN slashes, all of which are escaped.
+	// An id can contain colons, and an ARN slashes, all of which are escaped.
 	hr.URL.RawPath = hr.URL.EscapedPath() + "/model/" + url.QueryEscape(name) + "/" + method
 	hr.URL.Path += "/model/" + name + "/" + method
 	hr.Header = header
@@ -202,7 +200,7 @@ func (c Credentials) aws() aws.Credentials {
 	}
 }
 
-// frames reads the events of a stream in the framing of AWS.
+// frames decodes the events of a stream in the framing of AWS.
 type frames struct {
 	r     io.Reader
 	limit int
@@ -254,7 +252,7 @@ func (f *frames) Next() (data []byte, partial bool, err error) {
 	}
 }
 
-// failure returns the error event of the Messages API for one of AWS.
+// failure converts an error of AWS to an error event of the Messages API.
 func failure(code string, payload []byte) []byte {
 	var p struct {
 		Message string `json:"message"`
@@ -275,7 +273,7 @@ func failure(code string, payload []byte) []byte {
 	}
 	data, err := json.Marshal(map[string]any{"type": "error", "error": map[string]string{"type": typ, "message": p.Message}})
 	if err != nil {
-		return nil // strings
+		return nil // cannot fail for strings
 	}
 	return data
 }
@@ -290,7 +288,7 @@ func (c *Client) Complete(ctx context.Context, req model.Request) iter.Seq2[mode
 	return c.api.Once(ctx, req)
 }
 
-// Close closes connections that are not in use, if the client made them itself.
+// Close closes idle connections, if the client has its own transport.
 func (c *Client) Close() error {
 	if c.own != nil {
 		c.own.CloseIdleConnections()

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// frame is an event of AWS.
+// frame encodes an event of AWS.
 func frame(t *testing.T, payload string, headers ...string) []byte {
 	t.Helper()
 	m := eventstream.Message{Payload: []byte(payload)}
@@ -203,7 +203,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// signature is the one that AWS expects, by its documentation.
+// signature computes the signature that AWS expects, according to its documentation.
 func signature(t *testing.T, r *http.Request, body []byte, secret, region string) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(r.Header.Get("Authorization"), "SignedHeaders=")

@@ -1,9 +1,9 @@
-// Package catalog knows models: their names and aliases, how much they take in and
-// give out, what they can do and what they cost.
+// Package catalog describes models: their names and aliases, their limits, their features and
+// their prices.
 //
-// There is one table, which a JSON document can extend and change ([Catalog.Extend]).
-// Prices are whole nano-dollars, and a price that is not known is not zero: it is
-// not there. The package reads no file and keeps no state of its own.
+// There is one table, which a JSON document can extend and change ([Catalog.Extend]). Prices
+// are whole nano-dollars, and an unknown price is not zero but missing. The package reads no
+// files and keeps no global state.
 package catalog
 
 import (
@@ -19,55 +19,54 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Limits of a model that nothing is known of.
+// Limits assumed for an unknown model.
 const (
 	unknownWindow = 200_000
 	unknownOutput = 32_000
 )
 
-// An Info is what is known of a model.
+// An Info describes a model.
 type Info struct {
-	ID        string   // the name to ask for
+	ID        string   // the name to request
 	Canonical string   // the name without date, region and version: the same for all names of a model
-	Aliases   []string // other names that mean this model
+	Aliases   []string // other names of this model
 	Name      string   // for people
 	Known     bool     // it is in the catalog, by this name or another
 
 	ContextWindow int64 // in tokens
-	MaxOutput     int64 // the most output tokens that can be asked for
-	DefaultOutput int64 // the output tokens that are asked for if nobody says how many
+	MaxOutput     int64 // the maximum number of output tokens
+	DefaultOutput int64 // the number of output tokens to request by default
 
-	// Prices are nil if they are not known. If LongPrices are not nil, they hold for
-	// requests whose prompt, cached or not, has more than LongPrompt tokens.
+	// Prices is nil if the prices are unknown. If LongPrices is not nil, it applies to requests
+	// whose prompt, cached or not, has more than LongPrompt tokens.
 	Prices     *Prices
 	LongPrompt int64
 	LongPrices *Prices
 
-	// Fast is what tokens cost at speed "fast", as a multiple of the prices; 0 if
-	// the model has no such speed.
+	// Fast is the price factor for speed "fast"; 0 if the model does not support that speed.
 	Fast int64
 
 	Thinking      Thinking
-	Efforts       []string // the levels of effort it knows, least first; empty if none
+	Efforts       []string // the supported levels of effort, lowest first; empty if none
 	DefaultEffort string
 
-	// LongContext says that the window was asked for by the suffix [1m], for which
-	// this model needs the beta of that name.
+	// LongContext means that the name has the suffix [1m], for which this model needs the beta
+	// of that name.
 	LongContext bool
 }
 
-// Thinking is how a model is made to think.
+// Thinking is the kind of thinking of a model.
 type Thinking int
 
-// The ways to think.
+// Kinds of thinking.
 const (
-	ThinkingNone     Thinking = iota // it does not
-	ThinkingBudget                   // within a budget of tokens, if it is given one
-	ThinkingAdaptive                 // as much as it sees fit
-	ThinkingAlways                   // the same, and it cannot be kept from it
+	ThinkingNone     Thinking = iota // not supported
+	ThinkingBudget                   // within a budget of tokens, if one is set
+	ThinkingAdaptive                 // as much as the model chooses
+	ThinkingAlways                   // like adaptive, and it cannot be disabled
 )
 
-// Prices are in nano-dollars for one token, and for one search.
+// Prices are in nano-dollars per token, and per search.
 type Prices struct {
 	Input        int64
 	Output       int64
@@ -80,9 +79,9 @@ type Prices struct {
 // Priced reports whether the prices are known.
 func (i *Info) Priced() bool { return i.Prices != nil }
 
-// Cost returns what a use costs in nano-dollars; false if the prices are not known.
-// Cache writes of unknown lifetime cost as much as those of five minutes. Tokens of
-// a request that was kept in the US cost a tenth more.
+// Cost returns the cost of a usage in nano-dollars; false if the prices are unknown. Cache
+// writes of unknown lifetime cost as much as those of five minutes. Tokens of a request that
+// was processed in the US cost a tenth more.
 func (i *Info) Cost(u *wire.Usage) (nanos int64, known bool) {
 	if i.Prices == nil {
 		return 0, false
@@ -106,7 +105,7 @@ func (i *Info) Cost(u *wire.Usage) (nanos int64, known bool) {
 	return tokens, true
 }
 
-// Writes returns the tokens of a use that were written to the cache, by lifetime.
+// Writes returns the tokens of a usage that were written to the cache, by lifetime.
 func Writes(u *wire.Usage) (fiveMinutes, oneHour int64) {
 	if u.CacheCreation != nil {
 		oneHour = min(u.CacheCreation.Ephemeral1hInputTokens, u.CacheCreationInputTokens)
@@ -114,24 +113,24 @@ func Writes(u *wire.Usage) (fiveMinutes, oneHour int64) {
 	return u.CacheCreationInputTokens - oneHour, oneHour
 }
 
-// A Catalog is a table of models. Once it is filled it is safe for concurrent use.
+// A Catalog is a table of models. Once it is filled, it is safe for concurrent use.
 type Catalog struct {
 	models []*Info
 	byName map[string]*Info // ids, canonical names and aliases, in lower case
 }
 
-// New returns a catalog with the models that are known here.
+// New returns a catalog with the built-in models.
 func New() *Catalog {
 	c := &Catalog{byName: map[string]*Info{}}
 	for _, m := range known() {
 		if err := c.add(m); err != nil {
-			panic(err) // the table is wrong; a test reads it
+			panic(err) // the table is wrong; a test checks it
 		}
 	}
 	return c
 }
 
-// add adds a model or takes the place of the one with the same id.
+// add adds a model, or replaces the one with the same id.
 func (c *Catalog) add(m *Info) error {
 	for _, name := range append([]string{m.ID, m.Canonical}, m.Aliases...) {
 		if has := c.byName[strings.ToLower(name)]; has != nil && has.ID != m.ID && strings.EqualFold(has.ID, name) {
@@ -146,7 +145,7 @@ func (c *Catalog) add(m *Info) error {
 	c.models = slices.DeleteFunc(c.models, func(has *Info) bool { return has.ID == m.ID })
 	c.models = append(c.models, m)
 	for _, name := range append([]string{m.ID, m.Canonical}, m.Aliases...) {
-		c.byName[strings.ToLower(name)] = m // an alias goes to who claims it last
+		c.byName[strings.ToLower(name)] = m // the last model that claims an alias gets it
 	}
 	return nil
 }
@@ -167,16 +166,15 @@ func (i *Info) clone() Info {
 	return out
 }
 
-// variant matches what platforms add to the name of a model: a region and vendor
-// before it, a date and version after it.
+// variant matches the additions of platforms to the name of a model: a region and vendor before
+// it, a date and version after it.
 var variant = regexp.MustCompile(`^(?:[a-z-]+\.)?(?:anthropic\.|anthropic/)?(claude-[a-z0-9-]+?)(?:[-@](?:\d{8}|latest|default))?(?:-v\d+(?::\d+)?)?$`)
 
-// Resolve returns the model of a name: an alias such as "sonnet", an id with or
-// without its date, or an id as Bedrock and Vertex have it. Case does not matter;
-// a suffix [1m] asks for a window of a million tokens. The ID of the result is what
-// to ask the API for: an alias becomes the id of its model, any other name stays as
-// it is. For an unknown model the result has this name, cautious limits and no
-// prices, and false is returned.
+// Resolve returns the model with a name: an alias such as "sonnet", an id with or without its
+// date, or an id of Bedrock or Vertex. Case does not matter; a suffix [1m] requests a window of
+// a million tokens. The ID of the result is the name to send to the API: an alias becomes the
+// id of its model, any other name stays as it is. For an unknown model the result has this
+// name, cautious limits and no prices, and false is returned.
 func (c *Catalog) Resolve(name string) (Info, bool) {
 	name = strings.TrimSpace(name)
 	base, long := name, false
@@ -196,7 +194,7 @@ func (c *Catalog) Resolve(name string) (Info, bool) {
 			out.ID = m.Canonical
 		}
 	default:
-		// The lookup of arn:…/us.anthropic.claude-… is that of its last part.
+		// For arn:…/us.anthropic.claude-… look up the last part.
 		tail := lower[strings.LastIndexByte(lower, '/')+1:]
 		if v := variant.FindStringSubmatch(tail); v != nil {
 			if m, ok = c.byName[v[1]]; ok {
@@ -213,7 +211,7 @@ func (c *Catalog) Resolve(name string) (Info, bool) {
 	return out, ok
 }
 
-// Extend adds models to the catalog and changes those it has, by a JSON document:
+// Extend adds models to the catalog and changes existing ones, with a JSON document:
 //
 //	{"models": [
 //		{"id": "qwen3-coder", "aliases": ["qwen"], "name": "Qwen3 Coder",
@@ -223,13 +221,11 @@ func (c *Catalog) Resolve(name string) (Info, bool) {
 //		{"id": "claude-opus-5-5", "prices": null}
 //	]}
 //
-// Members that are not given stay as they are. Prices are in dollars for a million
-// tokens, the ones of a search ("web_search") for a thousand searches; they take
-// the place of all prices of the model. Of those not given, "cache_read",
-// "cache_write_5m" and "cache_write_1h" are the price of input, and "web_search" is
-// 0. A nano-dollar is the smallest price of a token; what lies between two is
-// rounded up. With null the prices are unknown. If there is an error, the catalog
-// has not changed.
+// Missing members do not change. Prices are in dollars per million tokens, those of a search
+// ("web_search") per thousand searches; they replace all prices of the model. If missing,
+// "cache_read", "cache_write_5m" and "cache_write_1h" default to the price of input, and
+// "web_search" to 0. A nano-dollar is the smallest price of a token; fractions are rounded up.
+// With null the prices are unknown. If there is an error, the catalog does not change.
 func (c *Catalog) Extend(document []byte) error {
 	var doc struct {
 		Models []entry `json:"models"`
@@ -272,7 +268,8 @@ type entry struct {
 	Prices        json.RawMessage `json:"prices"`
 }
 
-// changed returns the model that an entry makes of the one there is, or a new one.
+// changed returns the model that results from applying an entry to an existing model, or to a
+// new one.
 func (c *Catalog) changed(e *entry) (*Info, error) {
 	if strings.TrimSpace(e.ID) == "" {
 		return nil, errors.New("it has no id")
@@ -325,7 +322,7 @@ func set[T any](to, from *T) {
 	}
 }
 
-// readPrices reads the prices of a document.
+// readPrices parses the prices of a document.
 func readPrices(raw []byte) (*Prices, error) {
 	var in struct {
 		Input        json.Number `json:"input"`
@@ -347,8 +344,8 @@ func readPrices(raw []byte) (*Prices, error) {
 	for _, f := range []struct {
 		to   *int64
 		from json.Number
-		not  json.Number // if it is not given
-		unit int64       // nano-dollars in a dollar for so many
+		not  json.Number // default if missing
+		unit int64       // nano-dollars per dollar and quantity
 	}{
 		{&out.Input, in.Input, "", 1000},
 		{&out.Output, in.Output, "", 1000},

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The two costs that a user was once told.
+// Two costs that were reported to a user.
 func TestGoldenCosts(t *testing.T) {
 	c := New()
 	for _, g := range []struct {
@@ -32,7 +32,7 @@ func TestGoldenCosts(t *testing.T) {
 	}
 }
 
-// The table is sound, and no name means two models.
+// The table is valid, and no name stands for two models.
 func TestTable(t *testing.T) {
 	names := map[string]string{}
 	for _, m := range known() {

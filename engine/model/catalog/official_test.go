@@ -19,8 +19,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// officialCLI returns the official CLI below the directory in PARLEY_PEERS. It is
-// run inside of scripts/offline only, where it reaches nothing but loopback:
+// officialCLI returns the official CLI below the directory in PARLEY_PEERS. It runs only inside
+// of scripts/offline, where it can reach only loopback:
 //
 //	PARLEY_PEERS=$(scripts/peers) scripts/offline go test -run Official ./engine/model/catalog
 func officialCLI(t *testing.T) string {
@@ -40,13 +40,13 @@ func officialCLI(t *testing.T) string {
 	return cli
 }
 
-// A use is made up, to see what it costs.
+// A use is a made-up usage, to find its cost.
 type use struct {
 	parleytest.Usage
-	extra string // members of the usage that the test kit does not know
+	extra string // members of the usage that the test kit does not support
 }
 
-// of returns the usage as the API would tell it.
+// of returns the usage as the API would report it.
 func (u use) of(t *testing.T) *wire.Usage {
 	t.Helper()
 	out := &wire.Usage{
@@ -64,7 +64,7 @@ func (u use) of(t *testing.T) *wire.Usage {
 	return out
 }
 
-// An adder adds members to the usage in an answer.
+// An adder adds members to the usage in a response.
 type adder struct {
 	http.ResponseWriter
 	extra string
@@ -82,9 +82,9 @@ func (a adder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a adder) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
 
-// asked is what the CLI makes of one request with a use.
+// asked is the CLI's request and its report for a usage.
 type asked struct {
-	name string // under which the use is booked
+	name string // the model that the usage is booked under
 	wire.ModelUsage
 	request struct {
 		Model        string
@@ -129,8 +129,8 @@ func ask(t *testing.T, cli, name string, u use, env []string, args ...string) *a
 	return a
 }
 
-// The official CLI is asked for everything in the table: it receives made-up usage,
-// one kind at a time, and reports the cost.
+// The official CLI is the reference for everything in the table: it receives made-up usage, one
+// kind at a time, and reports the cost.
 func TestOfficial(t *testing.T) {
 	cli := officialCLI(t)
 	const many = 1_000_000
@@ -146,7 +146,7 @@ func TestOfficial(t *testing.T) {
 		"fast":       {Usage: parleytest.Usage{Input: 1000, Output: 10, CacheRead: 100, WebSearch: 1}, extra: `"speed":"fast"`},
 		"us":         {Usage: parleytest.Usage{Input: 1000, Output: 10, CacheRead: 100, WebSearch: 1}, extra: `"inference_geo":"us"`},
 	}
-	turn := make(chan struct{}, 2) // so many at a time
+	turn := make(chan struct{}, 2) // limits concurrency
 	c := New()
 	for _, m := range c.All() {
 		t.Run(m.ID, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestOfficial(t *testing.T) {
 			if a.request.MaxTokens != m.MaxOutput {
 				t.Errorf("at most %d output tokens", a.request.MaxTokens)
 			}
-			// A level that a model does not know becomes another one.
+			// A level that a model does not support becomes another one.
 			var efforts []string
 			for _, level := range effort5 {
 				if ask(t, cli, m.ID, use{}, nil, "--effort", level).request.OutputConfig.Effort == level {

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Clone returns a catalog of its own with the same models.
+// Clone returns an independent catalog with the same models.
 func (c *Catalog) Clone() *Catalog {
 	out := &Catalog{byName: make(map[string]*Info, len(c.byName))}
 	out.models = append(out.models, c.models...)
-	for name, m := range c.byName { // what they point at is never changed
+	for name, m := range c.byName { // the models are immutable
 		out.byName[name] = m
 	}
 	return out
 }
 
-// Alias lets a name such as "sonnet" mean another model, whatever it meant.
+// Alias makes a name such as "sonnet" stand for another model.
 func (c *Catalog) Alias(alias, name string) {
 	info, _ := c.Resolve(name)
 	c.byName[strings.ToLower(alias)] = &info
@@ -24,8 +24,8 @@ func (c *Catalog) Alias(alias, name string) {
 // dated matches an id that ends in a date.
 var dated = regexp.MustCompile(`^(claude-.+)-(\d{8})$`)
 
-// OnBedrock returns the name that Bedrock has for a model, in the geography of a
-// region. A name that is not Anthropic's own is returned as it is.
+// OnBedrock returns Bedrock's name for a model, in the geography of a region. A name
+// that is not Anthropic's own is returned unchanged.
 func (c *Catalog) OnBedrock(name, region string) string {
 	id, ok := c.own(name)
 	if !ok {
@@ -46,8 +46,8 @@ func (c *Catalog) OnBedrock(name, region string) string {
 	return geography + ".anthropic." + id
 }
 
-// OnVertex returns the name that Vertex has for a model. A name that is not
-// Anthropic's own is returned as it is.
+// OnVertex returns Vertex's name for a model. A name that is not Anthropic's own is
+// returned unchanged.
 func (c *Catalog) OnVertex(name string) string {
 	id, ok := c.own(name)
 	if !ok {
@@ -56,7 +56,7 @@ func (c *Catalog) OnVertex(name string) string {
 	return dated.ReplaceAllString(id, "$1@$2")
 }
 
-// own returns the id, with its date, of a model that is named as Anthropic does.
+// own returns the id, with its date, of a model with one of Anthropic's own names.
 func (c *Catalog) own(name string) (string, bool) {
 	m, ok := c.byName[strings.ToLower(name)]
 	if !ok || !strings.HasPrefix(m.ID, "claude-") || strings.ContainsAny(m.ID, "@:.") {

@@ -6,7 +6,7 @@ import (
 	"github.com/parley-go/parley/engine/model/catalog"
 )
 
-// The names are those that the official CLI asks Bedrock and Vertex for.
+// The names are those that the official CLI sends to Bedrock and Vertex.
 func TestPlatforms(t *testing.T) {
 	c := catalog.New()
 	for _, tt := range []struct{ name, region, bedrock, vertex string }{

@@ -1,15 +1,15 @@
 package catalog
 
-// The levels of effort.
+// Levels of effort.
 var (
 	effort3 = []string{"low", "medium", "high"}
 	effort4 = []string{"low", "medium", "high", "max"}
 	effort5 = []string{"low", "medium", "high", "xhigh", "max"}
 )
 
-// usual returns prices whose cache costs what it mostly does: a write 1.25 times the
-// input or, for an hour, twice, and a read a tenth. They are given in dollars for a
-// million tokens, in thousandths.
+// usual returns prices with the usual cost of caching: a write costs 1.25 times the
+// input or, for an hour, twice, and a read a tenth. The arguments are in thousandths of
+// a dollar per million tokens.
 func usual(input, output int64) *Prices {
 	return &Prices{
 		Input: input, Output: output,
@@ -25,13 +25,13 @@ func reading(input, output, cacheRead int64) *Prices {
 	return p
 }
 
-// known is the table. All of it but the names for people is what the official CLI
-// answers when it is asked; TestOfficial asks it.
+// known returns the table. All of it but the names for people is what the official CLI
+// reports; TestOfficial checks it.
 func known() []*Info {
 	return []*Info{
 		{
 			ID: "claude-opus-5-5", Canonical: "claude-opus-5-5", Name: "Claude Opus 5.5",
-			// The last four are retired; who still asks for them gets this one.
+			// The last four are retired; requests for them get this one.
 			Aliases:       []string{"opus", "default", "best", "claude-opus-4-1", "claude-opus-4-1-20250805", "claude-opus-4-0", "claude-opus-4-20250514"},
 			ContextWindow: 1_000_000, MaxOutput: 128_000, DefaultOutput: 128_000,
 			Prices: reading(4000, 20000, 200), Fast: 2,
@@ -39,7 +39,7 @@ func known() []*Info {
 		},
 		{
 			ID: "claude-sonnet-5-5", Canonical: "claude-sonnet-5-5", Name: "Claude Sonnet 5.5",
-			Aliases:       []string{"sonnet", "opusplan"}, // opusplan: with Opus in plan mode, which is for the engine
+			Aliases:       []string{"sonnet", "opusplan"}, // opusplan: with Opus in plan mode, which the engine handles
 			ContextWindow: 1_000_000, MaxOutput: 128_000, DefaultOutput: 128_000,
 			Prices:   reading(2000, 10000, 100),
 			Thinking: ThinkingAlways, Efforts: effort5, DefaultEffort: "medium",

@@ -1,14 +1,14 @@
-// Package openai is the chat completions API of OpenAI, and of the many servers that
-// resemble it, as a [model.Model].
+// Package openai implements [model.Model] for the chat completions API of OpenAI, and
+// of the many similar servers.
 //
-// A request of the Messages API is translated on its way out, and the stream of
-// chunks is translated back into the events of the Messages API. Features that do not
-// carry over are left out or replaced by a text that says so; docs/providers.md has the
-// list. Servers deviate from each other, and what they send is taken as widely as
-// it makes sense.
+// A request of the Messages API is translated before it is sent, and the stream of
+// chunks is translated back to the events of the Messages API. Features that cannot be
+// translated are left out or replaced by a text that says so; docs/providers.md has the
+// list. Servers differ from each other, so the package accepts as many variants as
+// possible.
 //
-// The package reads no file and no environment and keeps no state. It does not try
-// again: that is for the engine.
+// The package reads no files and no environment and keeps no state. It does not retry:
+// the engine does.
 package openai
 
 import (
@@ -30,58 +30,56 @@ import (
 	"github.com/parley-go/parley/engine/model/internal/sse"
 )
 
-// DefaultBaseURL is where OpenAI serves the API.
+// DefaultBaseURL is the address of OpenAI's API.
 const DefaultBaseURL = "https://api.openai.com/v1"
 
-// maxAnswer is how large an answer that does not stream may be.
+// maxAnswer is the maximum size of a response that does not stream, in bytes.
 const maxAnswer = 128 << 20
 
-// Config says where the API is and who asks.
+// Config configures the address of the API and the credentials.
 type Config struct {
-	// BaseURL is the address of the API up to /chat/completions, which may be part
-	// of it, such as "http://localhost:11434/v1". An address without a path is that
-	// of a server whose API is below /v1. If empty, [DefaultBaseURL].
+	// BaseURL is the address of the API up to /chat/completions, which may be included,
+	// such as "http://localhost:11434/v1". An address without a path is that of a
+	// server whose API is below /v1. If empty, [DefaultBaseURL].
 	BaseURL string
 
 	APIKey string // sent as authorization: Bearer; local servers need none
 
-	// Header is added to every request, in place of what is set here.
+	// Header is added to every request, and replaces headers that are set here.
 	Header http.Header
 
 	UserAgent string // if empty, "parley"
 
-	// IdleTimeout is how long the server may send nothing, before its answer or in
-	// the middle of it. If zero, five minutes.
+	// IdleTimeout is how long the server may be silent, before its answer or in the
+	// middle of it. If zero, five minutes.
 	IdleTimeout time.Duration
 
-	// CompleteTimeout takes the place of IdleTimeout for [Client.Complete]. If zero,
-	// ten minutes.
+	// CompleteTimeout replaces IdleTimeout for [Client.Complete]. If zero, ten minutes.
 	CompleteTimeout time.Duration
 
-	// MaxEvent is the size of the largest chunk that is taken, in bytes. If zero,
-	// 32 MiB.
+	// MaxEvent is the maximum size of a chunk in bytes. If zero, 32 MiB.
 	MaxEvent int
 
-	// Reasoning sends the thinking of earlier answers back, as reasoning_content. A
-	// few servers want it, most do not know it and some refuse it.
+	// Reasoning sends the thinking of earlier answers back, as reasoning_content. A few
+	// servers need it, most ignore it and some reject it.
 	Reasoning bool
 
-	// Transport makes the connections; sharing one among clients shares them. If
-	// nil, the client has one of its own, which uses Proxy if that is not nil.
+	// Transport makes the connections; clients that share one share its connections. If
+	// nil, the client has its own, which uses Proxy if that is not nil.
 	Transport http.RoundTripper
 	Proxy     func(*http.Request) (*url.URL, error)
 }
 
-// A Client asks a chat completions API. It implements [model.Model] and is safe for
-// concurrent use.
+// A Client is a client of a chat completions API. It implements [model.Model] and is
+// safe for concurrent use.
 type Client struct {
 	cfg  Config
 	http *http.Client
 	to   string
-	own  *http.Transport // the transport made here, if any
+	own  *http.Transport // the transport created here, if any
 
-	// newer says that the server is OpenAI's own, which has names for some members
-	// that others do not know yet.
+	// newer is set if the server is OpenAI's own, which has newer names for some
+	// members.
 	newer bool
 }
 
@@ -107,7 +105,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close closes connections that are not in use, if the client made them itself.
+// Close closes idle connections, if the client has its own transport.
 func (c *Client) Close() error {
 	if c.own != nil {
 		c.own.CloseIdleConnections()
@@ -120,8 +118,8 @@ func (c *Client) Stream(ctx context.Context, req model.Request) iter.Seq2[model.
 	return c.events(ctx, req, true)
 }
 
-// Complete is [Client.Stream] without streaming: the server answers in one piece, and
-// the events are made of that.
+// Complete is [Client.Stream] without streaming: the server answers in one piece, which
+// is converted to events.
 func (c *Client) Complete(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
 	return c.events(ctx, req, false)
 }
@@ -134,8 +132,8 @@ func (c *Client) events(ctx context.Context, req model.Request, stream bool) ite
 	}
 }
 
-// run yields the events of an answer and returns the error to end with, nil when
-// there is none or nobody listens any more.
+// run yields the events of an answer and returns the final error, or nil if there is
+// none or the consumer has stopped.
 func (c *Client) run(ctx context.Context, req model.Request, stream bool, yield func(model.Event, error) bool) error {
 	resp, err := c.send(ctx, req, stream)
 	if err != nil {
@@ -177,7 +175,7 @@ func (c *Client) run(ctx context.Context, req model.Request, stream bool, yield 
 	for r := sse.NewReader(resp.Body, c.cfg.MaxEvent); !out.stopped; {
 		ev, err := r.Next()
 		if err == io.EOF {
-			return out.finish() // some servers forget to say that they are done
+			return out.finish() // some servers do not send [DONE]
 		}
 		if errors.Is(err, sse.ErrTooLarge) {
 			return &model.EventError{Err: err}
@@ -190,7 +188,7 @@ func (c *Client) run(ctx context.Context, req model.Request, stream bool, yield 
 			continue
 		}
 		if string(data) == "[DONE]" {
-			if out.started { // it need not say why
+			if out.started { // the reason is optional
 				out.reason = cmp.Or(out.reason, "stop")
 			}
 			err := out.finish()
@@ -225,13 +223,13 @@ func malformed(data []byte, err error) *model.EventError {
 	return &model.EventError{Data: bytes.Clone(data[:min(len(data), 1<<10)]), Err: err}
 }
 
-// send sends a request and returns an answer with status 200.
+// send sends a request and returns a response with status 200.
 func (c *Client) send(ctx context.Context, req model.Request, stream bool) (*http.Response, error) {
 	idle := c.cfg.IdleTimeout
 	if !stream {
 		idle = cmp.Or(c.cfg.CompleteTimeout, 10*time.Minute)
 	}
-	usage := stream // ask for the usage at the end of a stream
+	usage := stream // request the usage at the end of a stream
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, wrap(err)
@@ -252,7 +250,7 @@ func (c *Client) send(ctx context.Context, req model.Request, stream bool) (*htt
 		}
 		for _, h := range []http.Header{c.cfg.Header, req.Header} {
 			for name, values := range h {
-				// Members of the Messages API alone are not sent to other servers.
+				// Headers of the Messages API are not sent to other servers.
 				if name = http.CanonicalHeaderKey(name); !strings.HasPrefix(name, "Anthropic-") {
 					hr.Header[name] = values
 				}
@@ -269,7 +267,7 @@ func (c *Client) send(ctx context.Context, req model.Request, stream bool) (*htt
 		e := failure(resp)
 		resp.Body.Close()
 		if usage && (e.Status == 400 || e.Status == 422) && strings.Contains(e.Message, "stream_options") {
-			usage = false // a server that does not know it
+			usage = false // the server does not support it
 			continue
 		}
 		respond(req, resp)
@@ -283,8 +281,8 @@ func respond(req model.Request, resp *http.Response) {
 	}
 }
 
-// failure reads the error that an answer is. Its type is the one that the Messages
-// API has for the status, which is what the engine knows.
+// failure returns the error in a response. Its type is that of the Messages API for the
+// status, as the engine expects.
 func failure(resp *http.Response) *model.Error {
 	e := call.Failure(resp)
 	e.Type = call.TypeOf(e.Status)
@@ -292,7 +290,7 @@ func failure(resp *http.Response) *model.Error {
 	return e
 }
 
-// readError reads an error inside of a stream.
+// readError decodes an error inside of a stream.
 func readError(data []byte, e *model.Error) {
 	call.ReadError(data, e)
 	if e.Message == "" {
@@ -301,7 +299,7 @@ func readError(data []byte, e *model.Error) {
 	overflow(e)
 }
 
-// overflow words the error of a prompt that does not fit as the Messages API does.
+// overflow rewrites the error of a prompt that is too long to that of the Messages API.
 func overflow(e *model.Error) {
 	for _, words := range []string{
 		"maximum context length", "context_length_exceeded", "context length exceeded", "exceeds the available context size",

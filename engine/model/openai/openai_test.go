@@ -43,8 +43,8 @@ func served(t *testing.T, cfg Config, h http.HandlerFunc) *Client {
 
 func bodyOf(body string) model.Request { return model.Request{Body: []byte(body)} }
 
-// fold reads events as a strict consumer does, and returns the message they make in
-// a short form. Blocks follow each other, and every one is opened and closed.
+// fold reads events like a strict consumer, and returns the resulting message in a
+// short form. Blocks must follow each other, and each must be opened and closed.
 func fold(events func(func(model.Event, error) bool)) (string, error) {
 	var b strings.Builder
 	var last error
@@ -133,7 +133,7 @@ func fold(events func(func(model.Event, error) bool)) (string, error) {
 	return b.String(), last
 }
 
-// A script is the same conversation over this API, whole and streamed.
+// A script results in the same conversation over this API, in one piece and streamed.
 func TestConversation(t *testing.T) {
 	turn := func() *parleytest.Turn {
 		return parleytest.Think("Hm, \u2028 first.").Ping().Say("I look at ", "it <first> ☺.").
@@ -213,7 +213,7 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// choice is a chunk with one choice.
+// choiceOf returns a chunk with one choice.
 func choiceOf(delta, finish string) string {
 	if finish != "null" {
 		finish = `"` + finish + `"`
@@ -288,7 +288,7 @@ func TestDeviants(t *testing.T) {
 	}
 }
 
-// Answers in one piece, asked for or not.
+// Answers in one piece, requested or not.
 func TestWhole(t *testing.T) {
 	for _, c := range []struct{ in, want, err string }{
 		{`{"choices":[{"message":{"content":"hi","reasoning":"hm","tool_calls":[{"id":"c1","function":{"name":"a","arguments":"{}"}}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`,
@@ -340,7 +340,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A server that does not know stream_options is asked without.
+// If a server does not support stream_options, the request is repeated without it.
 func TestNoStreamOptions(t *testing.T) {
 	n := 0
 	cl := served(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
@@ -422,7 +422,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A consumer always sees a well-formed message or an error.
+// A consumer always receives a well-formed message or an error.
 func FuzzStream(f *testing.F) {
 	f.Add(choiceOf(`{"content":"hi"}`, "stop"))
 	f.Add(choiceOf(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"b","arguments":"{"}},{"index":1,"function":{"name":"c","arguments":{}}}]}`, "null") + "data: [DONE]\n\n")

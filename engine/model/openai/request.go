@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The request of the Messages API, as far as it carries over.
+// A request is a request of the Messages API, as far as it can be translated.
 type request struct {
 	Model       string          `json:"model"`
 	System      json.RawMessage `json:"system"`
@@ -65,8 +65,8 @@ type block struct {
 	} `json:"source"`
 }
 
-// The request of the chat completions API. The order of the fields is that of the
-// bytes, and what changes from turn to turn comes last.
+// A chatRequest is a request of the chat completions API. The order of the fields is
+// that of the bytes; members that change from turn to turn come last.
 type chatRequest struct {
 	Model               string          `json:"model"`
 	Tools               []chatTool      `json:"tools,omitempty"`
@@ -124,8 +124,8 @@ type imageURL struct {
 	URL string `json:"url"`
 }
 
-// translate returns the body of a chat completions request for that of a Messages
-// API request. The same body always becomes the same bytes.
+// translate translates the body of a Messages API request to that of a chat completions
+// request. The same body always results in the same bytes.
 func (c *Client) translate(body []byte, stream, usage bool) ([]byte, error) {
 	var in request
 	if err := json.Unmarshal(body, &in); err != nil {
@@ -133,7 +133,7 @@ func (c *Client) translate(body []byte, stream, usage bool) ([]byte, error) {
 	}
 	out := chatRequest{
 		Model: in.Model, Temperature: in.Temperature, TopP: in.TopP, Stream: stream,
-		Stop: in.Stop[:min(len(in.Stop), 4)], // more are refused
+		Stop: in.Stop[:min(len(in.Stop), 4)], // the API rejects more
 	}
 	if c.newer {
 		out.MaxCompletionTokens = in.MaxTokens
@@ -144,7 +144,7 @@ func (c *Client) translate(body []byte, stream, usage bool) ([]byte, error) {
 		out.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
 	for _, t := range in.Tools {
-		if t.Type != "" && t.Type != "custom" { // one that the API would run itself
+		if t.Type != "" && t.Type != "custom" { // a tool that the API would run itself
 			continue
 		}
 		tool := chatTool{Type: "function"}
@@ -168,7 +168,7 @@ func (c *Client) translate(body []byte, stream, usage bool) ([]byte, error) {
 		}
 	}
 	switch e := in.OutputConfig.Effort; e {
-	case "xhigh", "max": // that most servers do not know
+	case "xhigh", "max": // most servers do not support these
 		out.ReasoningEffort = "high"
 	default:
 		out.ReasoningEffort = e
@@ -195,14 +195,14 @@ func (c *Client) translate(body []byte, stream, usage bool) ([]byte, error) {
 		}
 		if m.Role == "assistant" {
 			out.Messages = append(out.Messages, c.assistant(list))
-		} else { // also what the system says in between, which few servers take there
+		} else { // including system messages in between, which few servers accept there
 			out.Messages = append(out.Messages, user(list)...)
 		}
 	}
 	return json.Marshal(out)
 }
 
-// blocks reads content that is a string or a list of blocks.
+// blocks decodes content that is a string or a list of blocks.
 func blocks(raw json.RawMessage) ([]block, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
@@ -219,7 +219,7 @@ func blocks(raw json.RawMessage) ([]block, error) {
 	return list, nil
 }
 
-// assistant translates what the model said.
+// assistant translates an assistant message.
 func (c *Client) assistant(list []block) chatMessage {
 	m := chatMessage{Role: "assistant"}
 	var text, thinking []string
@@ -247,9 +247,9 @@ func (c *Client) assistant(list []block) chatMessage {
 	return m
 }
 
-// user translates what the user said, after the results of tools, each of which is a
-// message of its own. Pictures in results follow in the name of the user, since the
-// message of a tool is text.
+// user translates a user message, after the results of tools, each of which becomes a
+// separate message. Pictures in results follow as a user message, since the message of
+// a tool is text.
 func user(list []block) []chatMessage {
 	var out []chatMessage
 	var said []part
@@ -293,7 +293,7 @@ func user(list []block) []chatMessage {
 	return append(out, m)
 }
 
-// parts translates blocks of what was said to the model.
+// parts translates blocks of a user message.
 func parts(list []block) []part {
 	var out []part
 	text := func(s string) { out = append(out, part{Type: "text", Text: s}) }

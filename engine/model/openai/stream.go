@@ -33,7 +33,7 @@ type choice struct {
 	Delta        *delta         `json:"delta"`
 	Message      *delta         `json:"message"` // of a whole answer
 	FinishReason jsontext.Value `json:"finish_reason"`
-	StopReason   jsontext.Value `json:"stop_reason"` // of vLLM: the stop sequence, or the number of a token
+	StopReason   jsontext.Value `json:"stop_reason"` // of vLLM: the stop sequence, or the id of a token
 }
 
 type delta struct {
@@ -42,7 +42,7 @@ type delta struct {
 	ReasoningContent jsontext.Value `json:"reasoning_content"`
 	Reasoning        jsontext.Value `json:"reasoning"`
 	ToolCalls        []toolCall     `json:"tool_calls"`
-	FunctionCall     *function      `json:"function_call"` // as it once was
+	FunctionCall     *function      `json:"function_call"` // the former format
 }
 
 type toolCall struct {
@@ -53,7 +53,7 @@ type toolCall struct {
 
 type function struct {
 	Name      string         `json:"name"`
-	Arguments jsontext.Value `json:"arguments"` // a string, or already an object
+	Arguments jsontext.Value `json:"arguments"` // a string, or an object
 }
 
 type usage struct {
@@ -68,7 +68,7 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 }
 
-// parse takes a chunk apart.
+// parse decodes a chunk.
 func parse(data []byte) (*chunk, error) {
 	ch := &chunk{}
 	if err := json.Unmarshal(data, ch); err != nil {
@@ -91,31 +91,31 @@ func (c *chunk) failed() bool {
 type piece struct {
 	kind      string // "text", "thinking" or "tool_use"
 	id, name  string // of a call
-	index     int    // of a call, as the server counts
+	index     int    // index of a call, as the server counts
 	text      bytes.Buffer
-	sent      int // how much of text has been sent
+	sent      int // bytes of text that were sent
 	announced bool
 }
 
-// whole reports whether nothing more is to come when another piece has begun.
+// whole reports whether the piece is complete once another one has started.
 func (p *piece) whole() bool {
 	return p.kind != "tool_use" || p.text.Len() == 0 || json.Valid(p.text.Bytes())
 }
 
-// A writer turns chunks into events. Blocks go out one after the other, while the
-// calls of tools may come in any order: the first piece is sent as it comes, those
-// behind it wait until it is whole.
+// A writer converts chunks to events. Blocks are sent one after the other, while tool
+// calls may arrive in any order: the first piece is sent as it arrives, later ones wait
+// until it is complete.
 type writer struct {
 	yield   func(model.Event, error) bool
-	stopped bool // nobody listens any more
+	stopped bool // the consumer has stopped
 
 	started bool
-	pieces  []*piece // not sent to the end; the first may be on its way
-	done    []*piece // calls that were sent to the end
-	blocks  int      // how many blocks were begun
+	pieces  []*piece // not completely sent; the first may be partly sent
+	done    []*piece // calls that were sent completely
+	blocks  int      // number of blocks started
 	calls   int
 	refused bool
-	reason  string // why it ended, in the words of the server; empty as long as it has not
+	reason  string // why it ended, as the server names it; empty until then
 	stopSeq string
 	usage   *usage
 }
@@ -141,7 +141,7 @@ func quote(s string) []byte {
 	return out
 }
 
-// take takes a chunk and sends what can be sent.
+// take handles a chunk and sends what can be sent.
 func (w *writer) take(c *chunk) error {
 	if !w.started {
 		w.started = true
@@ -182,7 +182,7 @@ func (w *writer) take(c *chunk) error {
 	return w.advance(false)
 }
 
-// delta sorts what is new into pieces.
+// delta adds the new content to pieces.
 func (w *writer) delta(d *delta) error {
 	for _, r := range []jsontext.Value{d.ReasoningContent, d.Reasoning} {
 		if s := str(r); s != "" {
@@ -209,7 +209,7 @@ func (w *writer) delta(d *delta) error {
 	return nil
 }
 
-// content takes content that is a string or a list of parts.
+// content handles content that is a string or a list of parts.
 func (w *writer) content(v jsontext.Value) error {
 	switch v.Kind() {
 	case '"':
@@ -243,7 +243,7 @@ func (w *writer) content(v jsontext.Value) error {
 	return nil
 }
 
-// text adds to the last piece, or begins one.
+// text adds to the last piece, or starts one.
 func (w *writer) text(kind, s string) {
 	if s == "" {
 		return
@@ -254,7 +254,7 @@ func (w *writer) text(kind, s string) {
 	w.pieces[len(w.pieces)-1].text.WriteString(s)
 }
 
-// call adds to the call that a delta belongs to, or begins one.
+// call adds to the call that a delta belongs to, or starts one.
 func (w *writer) call(c *toolCall) error {
 	args := str(c.Function.Arguments)
 	if args == "" && set(c.Function.Arguments) && c.Function.Arguments.Kind() != '"' {
@@ -341,7 +341,7 @@ func (w *writer) advance(end bool) error {
 				typ, name = "input_json_delta", "partial_json"
 			}
 			w.send("content_block_delta", `"index":%d,"delta":{"type":%q,%q:%s}`, w.blocks-1, typ, name, quote(string(news)))
-			if p.kind != "tool_use" { // it is not needed again
+			if p.kind != "tool_use" { // no longer needed
 				p.text.Reset()
 				p.sent = 0
 			}
@@ -393,7 +393,7 @@ func (w *writer) finish() error {
 	return nil
 }
 
-// stopReason returns why it ended in the words of the Messages API.
+// stopReason returns the stop reason of the Messages API.
 func (w *writer) stopReason() string {
 	switch strings.ToLower(w.reason) {
 	case "length", "max_tokens", "model_length", "max_output_tokens":
@@ -402,7 +402,7 @@ func (w *writer) stopReason() string {
 		return "refusal"
 	}
 	switch {
-	case w.calls > 0: // whatever it says: some say stop
+	case w.calls > 0: // whatever the reason is: some servers say stop
 		return "tool_use"
 	case w.refused:
 		return "refusal"
@@ -412,7 +412,7 @@ func (w *writer) stopReason() string {
 	return "end_turn"
 }
 
-// str returns a JSON string, empty for anything else.
+// str returns a JSON string, or "" for anything else.
 func str(v jsontext.Value) string {
 	if v.Kind() != '"' {
 		return ""
@@ -424,5 +424,5 @@ func str(v jsontext.Value) string {
 	return string(s)
 }
 
-// random is the end of an id that a server did not give.
+// random returns the end of an id that a server did not provide.
 func random() string { return strings.ToLower(rand.Text()) }

@@ -22,18 +22,18 @@ import (
 	"github.com/parley-go/parley/engine/model/internal/call"
 )
 
-// scope is what tokens are asked for.
+// scope is the scope of tokens.
 const scope = "https://www.googleapis.com/auth/cloud-platform"
 
-// tokenURL is where tokens are had if the credentials do not say.
+// tokenURL is the default address for requesting tokens.
 const tokenURL = "https://oauth2.googleapis.com/token"
 
-// early is how long before its end a token is not used any more.
+// early is how long before its expiry a token is no longer used.
 const early = time.Minute
 
 type source = func(context.Context) (token string, till time.Time, err error)
 
-// exchange returns where tokens come from for the content of a credentials file.
+// exchange returns the source of tokens for the content of a credentials file.
 func exchange(c *http.Client, credentials []byte) (source, error) {
 	var f struct {
 		Type         string `json:"type"`
@@ -46,7 +46,7 @@ func exchange(c *http.Client, credentials []byte) (source, error) {
 		RefreshToken string `json:"refresh_token"`
 	}
 	if err := json.Unmarshal(credentials, &f); err != nil {
-		return nil, errors.New("the credentials are not JSON") // without a piece of them
+		return nil, errors.New("the credentials are not JSON") // the error must not contain any part of them
 	}
 	if f.TokenURI == "" {
 		f.TokenURI = tokenURL
@@ -85,7 +85,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// privateKey reads the key of a service account.
+// privateKey parses the key of a service account.
 func privateKey(text string) (*rsa.PrivateKey, error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
@@ -101,7 +101,7 @@ func privateKey(text string) (*rsa.PrivateKey, error) {
 	return nil, errors.New("the private_key of the credentials is not an RSA key")
 }
 
-// sign returns a statement of who asks, as a JSON web token.
+// sign returns a signed assertion of the identity, as a JSON web token.
 func sign(key *rsa.PrivateKey, id, email, audience string, now time.Time) (string, error) {
 	head, err := json.Marshal(map[string]string{"alg": "RS256", "typ": "JWT", "kid": id})
 	if err != nil {
@@ -123,7 +123,7 @@ func sign(key *rsa.PrivateKey, id, email, audience string, now time.Time) (strin
 	return text + "." + enc.EncodeToString(sig), nil
 }
 
-// post asks for a token with a form.
+// post requests a token with a form.
 func post(ctx context.Context, c *http.Client, to string, form url.Values) (string, time.Time, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -133,7 +133,7 @@ func post(ctx context.Context, c *http.Client, to string, form url.Values) (stri
 	return token(ctx, c, req)
 }
 
-// metadata returns the tokens of the machine.
+// metadata returns a source of the machine's tokens.
 func metadata(c *http.Client, base string) source {
 	return func(ctx context.Context) (string, time.Time, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/computeMetadata/v1/instance/service-accounts/default/token?scopes="+url.QueryEscape(scope), nil)
@@ -170,6 +170,6 @@ func token(ctx context.Context, c *http.Client, req *http.Request) (string, time
 		return "", time.Time{}, errors.New("no token: what was given as one is none")
 	}
 	good := time.Duration(min(max(answer.ExpiresIn, 0), 24*3600)) * time.Second
-	// The metadata server hands out the same token until shortly before its end.
+	// The metadata server returns the same token until shortly before its expiry.
 	return answer.AccessToken, now.Add(max(good-early, 10*time.Second)), nil
 }

@@ -1,14 +1,13 @@
-// Package vertex is the Messages API of Claude on Google Vertex AI, as a
-// [model.Model].
+// Package vertex implements [model.Model] for the Messages API of Claude on Google
+// Vertex AI.
 //
-// Bodies go out and events come in as bytes. Access tokens are had by an exchange of
-// our own, for the key of a service account, for what gcloud keeps of a user, or from
-// the metadata server of a machine at Google: the official libraries bring gRPC
-// with them. Names of models are those of Vertex, such as
+// Bodies and events are passed through as bytes. The package requests access tokens
+// itself, with the key of a service account, with the credentials that gcloud stores
+// for a user, or from the metadata server of a machine at Google, because the official
+// libraries depend on gRPC. Names of models are those of Vertex, such as
 // "claude-sonnet-4-5@20250929".
 //
-// The package reads no file and no environment. It does not try again: that is for
-// the engine.
+// The package reads no files and no environment. It does not retry: the engine does.
 package vertex
 
 import (
@@ -34,33 +33,32 @@ import (
 // version is that of the Messages API on Vertex.
 const version = "vertex-2023-10-16"
 
-// Config says where Vertex is and who asks. Project, Region and one kind of
-// credentials are required.
+// Config configures the address of Vertex and the credentials. Project, Region and one
+// kind of credentials are required.
 type Config struct {
 	Project string
 	Region  string // such as "us-east5", "global", or "us" and "eu" for all of them
 
 	// CredentialsJSON is the content of a credentials file: the key of a service
-	// account, or what gcloud auth application-default login wrote.
+	// account, or the output of gcloud auth application-default login.
 	CredentialsJSON []byte
 
-	// Metadata takes tokens from the metadata server of the machine. MetadataURL is
+	// Metadata requests tokens from the metadata server of the machine. MetadataURL is
 	// its address; if empty, http://metadata.google.internal.
 	Metadata    bool
 	MetadataURL string
 
-	// Token, if not nil, returns an access token and until when it is good, and goes
-	// before all others.
+	// Token, if not nil, returns an access token and the time until which it is valid,
+	// and takes precedence over all others.
 	Token func(context.Context) (token string, till time.Time, err error)
 
 	// Unsigned sends no credentials: a gateway adds them.
 	Unsigned bool
 
-	// Name, if not nil, returns the name that Vertex has for a model that a request
-	// names.
+	// Name, if not nil, returns Vertex's name for a model that a request names.
 	Name func(string) string
 
-	// BaseURL is the address of the service with /v1, where it has that. If empty,
+	// BaseURL is the address of the service, including /v1 if it has that. If empty,
 	// that of the region.
 	BaseURL string
 
@@ -70,13 +68,14 @@ type Config struct {
 	CompleteTimeout time.Duration // as in package anthropic
 	MaxEvent        int           // as in package anthropic
 
-	// Transport makes the connections. If nil, the client has one of its own, which
-	// uses Proxy if that is not nil.
+	// Transport makes the connections. If nil, the client has its own, which uses Proxy
+	// if that is not nil.
 	Transport http.RoundTripper
 	Proxy     func(*http.Request) (*url.URL, error)
 }
 
-// A Client asks Vertex. It implements [model.Model] and is safe for concurrent use.
+// A Client is a client of Vertex. It implements [model.Model] and is safe for
+// concurrent use.
 type Client struct {
 	api   messages.Client
 	cfg   Config
@@ -157,7 +156,7 @@ func (c *Client) prepare(ctx context.Context, op messages.Op, body []byte, heade
 	}
 	method := "rawPredict"
 	switch op {
-	case messages.OpCount: // which wants the model in the body
+	case messages.OpCount: // this endpoint expects the model in the body
 		quoted, err := json.Marshal(name)
 		if err != nil {
 			return nil, err
@@ -211,12 +210,12 @@ func (c *Client) Complete(ctx context.Context, req model.Request) iter.Seq2[mode
 	return c.api.Once(ctx, req)
 }
 
-// CountTokens returns how many input tokens a request has, by the API's own count.
+// CountTokens returns the number of input tokens of a request, as counted by the API.
 func (c *Client) CountTokens(ctx context.Context, req model.Request) (int64, error) {
 	return c.api.Count(ctx, req)
 }
 
-// Close closes connections that are not in use, if the client made them itself.
+// Close closes idle connections, if the client has its own transport.
 func (c *Client) Close() error {
 	if c.own != nil {
 		c.own.CloseIdleConnections()

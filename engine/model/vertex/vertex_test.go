@@ -40,13 +40,13 @@ func all(s func(func(model.Event, error) bool)) (events []string, err error) {
 	return events, err
 }
 
-// google is a server of tokens and of models.
+// google is a server for tokens and models.
 type google struct {
 	*httptest.Server
 	t      *testing.T
 	key    *rsa.PrivateKey
 	tokens int
-	good   string // the token that is taken; if empty, the last one
+	good   string // the accepted token; if empty, the last one
 	sent   []string
 }
 
@@ -114,7 +114,7 @@ func (g *google) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// check checks a statement of who asks.
+// check checks an assertion of the identity.
 func (g *google) check(assertion string) {
 	parts := strings.Split(assertion, ".")
 	if len(parts) != 3 {
@@ -139,7 +139,7 @@ func (g *google) check(assertion string) {
 	}
 }
 
-// account is the key of a service account, in one of the two forms.
+// account returns the key of a service account, in one of the two formats.
 func (g *google) account(pkcs8 bool) []byte {
 	b := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(g.key)}
 	if pkcs8 {
@@ -189,7 +189,7 @@ func TestCredentials(t *testing.T) {
 			if n := g.tokens - before; n != 1 {
 				t.Errorf("%d tokens for three requests", n)
 			}
-			// A token that is refused is renewed, once.
+			// A rejected token is renewed, once.
 			g.good = fmt.Sprintf("tok-%d", g.tokens+1)
 			if _, err := all(c.Stream(t.Context(), model.Request{Body: []byte(ask)})); err != nil {
 				t.Error(err)

@@ -1,6 +1,6 @@
-// Package call makes HTTP calls to the APIs of models: answers that stream and may
-// stall, errors in the many shapes servers give them, and credentials that must
-// not follow a redirect. It knows nothing of what is asked and answered.
+// Package call makes HTTP calls to the APIs of models. It handles responses that stream
+// and may stall, errors in the many formats of servers, and credentials that must not
+// follow a redirect. It does not depend on the content of requests and responses.
 package call
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/parley-go/parley/engine/model"
 )
 
-// DefaultIdle is how long a server may send nothing, if nothing else is said.
+// DefaultIdle is the default limit of how long a server may be silent.
 const DefaultIdle = 5 * time.Minute
 
-// maxErrorBody is how much of the body of an error is read.
+// maxErrorBody is how much of the body of an error is read, in bytes.
 const maxErrorBody = 64 << 10
 
 // NewTransport returns a transport for long streams that shares nothing with
@@ -38,12 +38,12 @@ func NewTransport(proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true, // compressed streams are held back until a block is full
+		DisableCompression:  true, // servers hold back compressed streams until a block is full
 	}
 }
 
-// NewClient returns an HTTP client that follows redirects on the same origin only,
-// and only if they repeat the request as it was. Other redirects are answers.
+// NewClient returns an HTTP client that follows redirects only on the same origin, and
+// only if they repeat the request unchanged. Other redirects are returned as responses.
 func NewClient(rt http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: rt,
@@ -57,10 +57,10 @@ func NewClient(rt http.RoundTripper) *http.Client {
 	}
 }
 
-// Do sends a request. While it waits for the server, for the headers and then in
-// each Read of the body, nothing may come for as long as idle; then the error is
-// a [*model.IdleError]. The end of ctx ends the call and the reading of the body,
-// which must be closed. A body that is read slowly is not idle.
+// Do sends a request. If the server sends nothing for longer than idle, while waiting
+// for the headers or in a Read of the body, the error is a [*model.IdleError]. The end
+// of ctx ends the call and the reading of the body, which must be closed. A body that
+// is read slowly is not idle.
 func Do(ctx context.Context, c *http.Client, req *http.Request, idle time.Duration) (*http.Response, error) {
 	if idle <= 0 {
 		idle = DefaultIdle
@@ -80,7 +80,7 @@ func Do(ctx context.Context, c *http.Client, req *http.Request, idle time.Durati
 	return resp, nil
 }
 
-// A body is the body of an answer that may not stall.
+// A body is the body of a response that must not stall.
 type body struct {
 	rc     io.ReadCloser
 	ctx    context.Context // of the request
@@ -101,11 +101,11 @@ func (b *body) Read(p []byte) (int, error) {
 
 func (b *body) Close() error {
 	b.timer.Stop()
-	b.cancel(nil) // first: Close reads on otherwise
+	b.cancel(nil) // first, because Close keeps reading otherwise
 	return b.rc.Close()
 }
 
-// explain returns why a call ended if it was us who ended it.
+// explain returns why a call ended, if we ended it.
 func (b *body) explain(err error) error {
 	cause := context.Cause(b.ctx)
 	if cause == nil {
@@ -120,8 +120,8 @@ func (b *body) explain(err error) error {
 	return fmt.Errorf("%w: %w", b.ctx.Err(), cause)
 }
 
-// Drain reads an answer to its end, so that its connection can be used again. It
-// gives up after a moment.
+// Drain reads a response to its end, so that its connection can be reused. It gives up
+// after a moment.
 func Drain(resp *http.Response) {
 	b, ok := resp.Body.(*body)
 	if !ok {
@@ -131,7 +131,7 @@ func Drain(resp *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(b, 64<<10))
 }
 
-// RequestID returns the id that a server gave to a request.
+// RequestID returns the server's id of a request.
 func RequestID(h http.Header) string {
 	for _, name := range []string{"Request-Id", "X-Request-Id", "X-Amzn-Requestid", "X-Goog-Request-Id"} {
 		if id := h.Get(name); id != "" {
@@ -141,8 +141,8 @@ func RequestID(h http.Header) string {
 	return ""
 }
 
-// RetryAfter returns how long an answer asks to wait: retry-after-ms, or retry-after
-// in seconds or as a date. It is 0 if it does not say.
+// RetryAfter returns how long a response requests to wait: retry-after-ms, or
+// retry-after in seconds or as a date. It is 0 if there is none.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After-Ms")), 64); err == nil {
 		return duration(ms / 1000)
@@ -157,7 +157,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// duration keeps absurd numbers of seconds in range.
+// duration converts seconds to a duration and keeps absurd numbers in range.
 func duration(seconds float64) time.Duration {
 	const most = 365 * 24 * time.Hour
 	if !(seconds > 0) {
@@ -169,7 +169,7 @@ func duration(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// Failure reads the error that an answer is. It does not close the body.
+// Failure returns the error in a response. It does not close the body.
 func Failure(resp *http.Response) *model.Error {
 	e := &model.Error{
 		Status:     resp.StatusCode,
@@ -178,7 +178,7 @@ func Failure(resp *http.Response) *model.Error {
 		RetryAfter: RetryAfter(resp.Header, time.Now()),
 		Header:     resp.Header,
 	}
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // the part that was received is reported, even if it broke off
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // use the part that was received, even if it is incomplete
 	ReadError(data, e)
 	if e.Message == "" {
 		e.Message = http.StatusText(resp.StatusCode)
@@ -192,11 +192,11 @@ func Failure(resp *http.Response) *model.Error {
 	return e
 }
 
-// ReadError fills an error from a JSON object or a text. It takes the shapes of the
-// Messages API ({"type":"error","error":{"type","message"}}), of OpenAI and those
-// that resemble it ({"error":{"message","type","code"}} or {"error":"text"}), of
-// AWS ({"message"} or {"Message"}), of Google ({"error":{"status","message"}}, also
-// in an array) and of FastAPI ({"detail"}).
+// ReadError sets an error from a JSON object or a text. It supports the formats of the
+// Messages API ({"type":"error","error":{"type","message"}}), of OpenAI and similar
+// servers ({"error":{"message","type","code"}} or {"error":"text"}), of AWS
+// ({"message"} or {"Message"}), of Google ({"error":{"status","message"}}, also in an
+// array) and of FastAPI ({"detail"}).
 func ReadError(data []byte, e *model.Error) {
 	data = bytes.TrimSpace(data)
 	if list := []json.RawMessage(nil); len(data) > 0 && data[0] == '[' && json.Unmarshal(data, &list) == nil && len(list) > 0 {
@@ -209,7 +209,7 @@ func ReadError(data []byte, e *model.Error) {
 		RequestID json.RawMessage `json:"request_id"`
 	}
 	if json.Unmarshal(data, &o) != nil {
-		// A page for people says less than the status.
+		// An HTML page is less informative than the status.
 		if text := string(data); utf8.ValidString(text) && !strings.HasPrefix(text, "<") {
 			e.Message = shorten(text)
 		}
@@ -240,14 +240,14 @@ func ReadError(data []byte, e *model.Error) {
 	}
 }
 
-// str returns a JSON string, empty for anything else.
+// str returns a JSON string, or "" for anything else.
 func str(raw json.RawMessage) string {
 	var s string
 	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
-// text returns a JSON string as itself and anything else as JSON.
+// text returns the value of a JSON string, and anything else as JSON.
 func text(raw json.RawMessage) string {
 	if s := str(raw); s != "" || len(raw) == 0 || string(raw) == "null" || string(raw) == `""` {
 		return s
@@ -255,7 +255,7 @@ func text(raw json.RawMessage) string {
 	return shorten(string(raw))
 }
 
-// shorten keeps the beginning of a text.
+// shorten returns the beginning of a text.
 func shorten(s string) string {
 	const most = 2000
 	if len(s) <= most {
@@ -264,7 +264,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// TypeOf returns the type that the Messages API gives to errors of a status.
+// TypeOf returns the error type of the Messages API for a status.
 func TypeOf(status int) string {
 	switch status {
 	case 400, 422:

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// A Keeper keeps a key or token that a function gives, as long as it is good. It is
-// safe for concurrent use: however many need a key, it is asked for once.
+// A Keeper caches a key or token from a function, as long as it is valid. It is safe
+// for concurrent use: however many callers need a key, it is requested once.
 type Keeper struct {
 	ask  func(context.Context) (key string, till time.Time, err error)
-	turn chan struct{} // holds one value; who took it may use the fields below
+	turn chan struct{} // holds one value, which guards the fields below
 	key  string
 	till time.Time
 }
 
-// NewKeeper returns a keeper of what a function gives, with the time until which it
-// is good. Calls of the function do not overlap.
+// NewKeeper returns a keeper for a function that returns a key and the time until which
+// it is valid. Calls of the function do not overlap.
 func NewKeeper(ask func(context.Context) (key string, till time.Time, err error)) *Keeper {
 	k := &Keeper{ask: ask, turn: make(chan struct{}, 1)}
 	k.turn <- struct{}{}
 	return k
 }
 
-// Get returns the key, asking for it if there is none, it is too old, or it is the
-// one that was refused.
+// Get returns the key. It requests one if there is none, it has expired, or it is the
+// rejected one.
 func (k *Keeper) Get(ctx context.Context, refused string) (string, error) {
 	select {
 	case <-k.turn:

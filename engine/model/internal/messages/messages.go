@@ -1,6 +1,6 @@
 // Package messages is a client of the Messages API wherever it is served: it sends
-// bodies as they are and decodes event streams. The package that fills a [Client]
-// decides about the address, the credentials and the framing of the answer.
+// bodies unchanged and decodes event streams. The package that fills in a [Client]
+// chooses the address, the credentials and the framing of the response.
 package messages
 
 import (
@@ -24,46 +24,47 @@ import (
 	"github.com/parley-go/parley/internal/rawjson"
 )
 
-// DefaultComplete is how long an answer that does not stream may take.
+// DefaultComplete is how long a response that does not stream may take.
 const DefaultComplete = 10 * time.Minute
 
-// maxMessage is how large an answer that does not stream may be.
+// maxMessage is the maximum size of a response that does not stream, in bytes.
 const maxMessage = 128 << 20
 
-// An Op is what is asked of the API.
+// An Op is an operation of the API.
 type Op int
 
 // The operations.
 const (
 	OpStream   Op = iota // an answer as a stream of events
 	OpComplete           // an answer in one piece
-	OpCount              // how many tokens the request has
+	OpCount              // the number of tokens in the request
 )
 
 // A Client is a client of the Messages API. Its fields are set once; then it is safe
 // for concurrent use.
 type Client struct {
-	Name     string // begins the messages of errors
+	Name     string // prefix of error messages
 	HTTP     *http.Client
 	Idle     time.Duration // 0 means [call.DefaultIdle]
 	Complete time.Duration // 0 means [DefaultComplete]
 	MaxEvent int           // 0 means [sse.DefaultMax]
 
-	// Prepare makes the HTTP request of a body. The header is not nil, and a copy.
+	// Prepare returns the HTTP request for a body. The header is not nil, and is a
+	// copy.
 	Prepare func(ctx context.Context, op Op, body []byte, header http.Header) (*http.Request, error)
 
-	// Renew, if not nil, is called when the API refused the credentials of a
-	// request. If it returns true, the request is prepared and sent once more.
+	// Renew, if not nil, is called when the API rejected the credentials of a request.
+	// If it returns true, the request is prepared and sent once more.
 	Renew func(ctx context.Context, refused *http.Request) (bool, error)
 
-	// Events, if not nil, reads the events of an answer whose framing is not that
-	// of server-sent events.
+	// Events, if not nil, decodes a response whose framing is not that of server-sent
+	// events.
 	Events func(body io.Reader, limit int) Events
 }
 
-// Events reads the data of events, one at a time. Next returns io.EOF at the end.
-// The data of an event is valid until the next one. Partial says that the stream
-// ended inside of it.
+// Events reads the data of events, one at a time. Next returns io.EOF at the end. The
+// data of an event is valid until the next call. partial means that the stream ended
+// inside of the event.
 type Events interface {
 	Next() (data []byte, partial bool, err error)
 }
@@ -80,8 +81,8 @@ func (c *Client) Stream(ctx context.Context, req model.Request) iter.Seq2[model.
 	return c.events(ctx, OpStream, req)
 }
 
-// Once is Stream with an answer that the API sends in one piece. Its events are
-// made from it.
+// Once is like Stream, but the API sends the answer in one piece, which is converted to
+// events.
 func (c *Client) Once(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
 	return c.events(ctx, OpComplete, req)
 }
@@ -94,8 +95,8 @@ func (c *Client) events(ctx context.Context, op Op, req model.Request) iter.Seq2
 	}
 }
 
-// run yields the events of an answer and returns the error to end with, nil when
-// there is none or nobody listens any more.
+// run yields the events of an answer and returns the final error, or nil if there is
+// none or the consumer has stopped.
 func (c *Client) run(ctx context.Context, op Op, req model.Request, yield func(model.Event, error) bool) error {
 	resp, err := c.send(ctx, op, req)
 	if err != nil {
@@ -105,7 +106,7 @@ func (c *Client) run(ctx context.Context, op Op, req model.Request, yield func(m
 	switch kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); {
 	case op == OpComplete, kind == "application/json": // some gateways do not stream
 		return c.whole(resp, yield)
-	case kind == "text/html": // a page for people, of a proxy or a login
+	case kind == "text/html": // an HTML page, of a proxy or a login
 		e := call.Failure(resp)
 		e.Type, e.Message = "api_error", "the answer is "+kind+", not a stream of events: "+e.Message
 		return e
@@ -153,15 +154,15 @@ func (c *Client) run(ctx context.Context, op Op, req model.Request, yield func(m
 	}
 }
 
-// cut is the error of a stream that ended too early.
+// cut returns the error of a stream that ended too early.
 func (c *Client) cut() error {
 	return fmt.Errorf("%s: the stream ended before message_stop: %w", c.Name, io.ErrUnexpectedEOF)
 }
 
 func (c *Client) wrap(err error) error { return fmt.Errorf("%s: %w", c.Name, err) }
 
-// send sends a request and returns an answer with status 200. Refused credentials
-// are renewed once.
+// send sends a request and returns a response with status 200. Rejected credentials are
+// renewed once.
 func (c *Client) send(ctx context.Context, op Op, req model.Request) (*http.Response, error) {
 	body := req.Body
 	switch op {
@@ -215,7 +216,7 @@ func (c *Client) send(ctx context.Context, op Op, req model.Request) (*http.Resp
 	}
 }
 
-// whole yields the events of an answer that came in one piece.
+// whole yields the events of an answer in one piece.
 func (c *Client) whole(resp *http.Response, yield func(model.Event, error) bool) error {
 	data, err := read(resp)
 	if err != nil {
@@ -238,7 +239,7 @@ func (c *Client) whole(resp *http.Response, yield func(model.Event, error) bool)
 	return nil
 }
 
-// read reads the body of an answer that does not stream.
+// read reads the body of a response that does not stream.
 func read(resp *http.Response) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxMessage+1))
 	if err == nil && len(data) > maxMessage {
@@ -247,13 +248,13 @@ func read(resp *http.Response) ([]byte, error) {
 	return data, err
 }
 
-// counted are the members of a request that the counting of tokens takes.
+// counted are the members of a request that the endpoint for counting tokens accepts.
 var counted = []string{
 	"model", "system", "tools", "messages", "tool_choice", "thinking", "output_config", "output_format", "context_management",
 	"mcp_servers", "speed", "anthropic_version", "anthropic_beta",
 }
 
-// Count returns how many input tokens a request has, by the API's own count.
+// Count returns the number of input tokens of a request, as counted by the API.
 func (c *Client) Count(ctx context.Context, req model.Request) (int64, error) {
 	var body bytes.Buffer
 	sep := byte('{')
@@ -285,7 +286,8 @@ func (c *Client) Count(ctx context.Context, req model.Request) (int64, error) {
 	return *answer.InputTokens, nil
 }
 
-// clean returns the data of an event as JSON on one line, or says why it is none.
+// clean returns the data of an event as JSON in one line, or an error if it is not
+// JSON.
 func clean(data []byte) ([]byte, error) {
 	if !utf8.Valid(data) {
 		data = bytes.ToValidUTF8(data, []byte("\ufffd"))
@@ -303,7 +305,7 @@ func malformed(data []byte, err error) *model.EventError {
 	return &model.EventError{Data: bytes.Clone(data[:min(len(data), 1<<10)]), Err: err}
 }
 
-// typeOf returns the type of an event without allocating, for those known.
+// typeOf returns the type of an event, without allocating for known types.
 func typeOf(data []byte) string {
 	typ := []byte(nil)
 	const head = `{"type":"`

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The events of a message add up to it again.
+// The events of a message add up to the message.
 func TestSplit(t *testing.T) {
 	events, err := Split([]byte(`{ "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "new": {"a": 1},
 		"content": [
@@ -68,7 +68,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// The events of every server are JSON on one line.
+// The events of every server are JSON in one line.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte(`{"type":"message","content":[{"type":"text","text":"x"},{"type":"tool_use","input":[1]},5,null,"x"],"usage":5}`))
 	f.Fuzz(func(t *testing.T, message []byte) {
@@ -90,7 +90,7 @@ func (s transport) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(s))}, nil
 }
 
-// One delta in a stream of 10,000, from the bytes of the answer to the consumer, and
+// One delta in a stream of 10,000, from the bytes of the response to the consumer, and
 // with encoding/json in the consumer.
 func BenchmarkStream(b *testing.B) {
 	const events = 10_000

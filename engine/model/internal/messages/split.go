@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/internal/rawjson"
 )
 
-// Split returns the events that a stream would have sent for a message. Members it
-// does not know stay in message_start and content_block_start.
+// Split returns the events that a stream would have sent for a message. Unknown members
+// stay in message_start and content_block_start.
 func Split(message []byte) ([]model.Event, error) {
 	var m struct {
 		Type         string            `json:"type"`
@@ -29,7 +29,7 @@ func Split(message []byte) ([]model.Event, error) {
 	if err := value.Compact(jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, errors.New("the answer is not JSON")
 	}
-	// The names are those that are looked for below, in this case only.
+	// The code below looks up the same names with rawjson, in exactly this case.
 	if err := json.Unmarshal(value, &m); err != nil {
 		return nil, fmt.Errorf("the answer is no message: %w", err)
 	}

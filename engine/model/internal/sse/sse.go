@@ -1,5 +1,5 @@
-// Package sse reads server-sent events from a stream of bytes. It knows the
-// framing and nothing of what is in it.
+// Package sse reads server-sent events from a stream of bytes. It handles the framing
+// and not the content.
 package sse
 
 import (
@@ -12,7 +12,7 @@ import (
 // set.
 const DefaultMax = 32 << 20
 
-// ErrTooLarge says that an event is larger than the reader takes.
+// ErrTooLarge means that an event is larger than the limit of the reader.
 var ErrTooLarge = errors.New("the event is too large")
 
 // An Event is one event. Its bytes are valid until the next call of Next.
@@ -20,26 +20,26 @@ type Event struct {
 	Name []byte // the event field; empty if there was none
 	Data []byte // the data fields, joined by newlines
 
-	// Partial says that the stream ended inside of the event, before the blank
-	// line that completes it.
+	// Partial means that the stream ended inside of the event, before the blank line
+	// that completes it.
 	Partial bool
 }
 
-// A Reader takes events from a stream, whatever its line ends and wherever its
-// reads cut it. It is not safe for concurrent use.
+// A Reader reads events from a stream, with any line endings and however reads split
+// it. It is not safe for concurrent use.
 type Reader struct {
 	r   io.Reader
 	max int
 
-	// buf[start:end] is what has been read of the current event and after it.
-	// All other positions count from start, so that they stay true when the
-	// bytes are moved to the front.
+	// buf[start:end] is what has been read of the current event and after it. All other
+	// positions are relative to start, so that they stay valid when the bytes are moved
+	// to the front.
 	buf        []byte
 	start, end int
-	line       int  // where the current line begins
-	scanned    int  // up to where the current line has no end
-	skipLF     bool // the last line ended in \r: a \n that follows belongs to it
-	begun      bool // the byte order mark has been looked for
+	line       int  // start of the current line
+	scanned    int  // position up to which the current line has no end
+	skipLF     bool // the last line ended in \r: a following \n belongs to it
+	begun      bool // the byte order mark was checked
 	err        error
 
 	name   []byte
@@ -50,9 +50,9 @@ type Reader struct {
 // A span is a field value inside of buf[start:].
 type span struct{ from, to int }
 
-// NewReader returns a reader of r that takes events of up to limit bytes; 0 means
-// [DefaultMax]. Lines that begin with a colon do not count unless they stand
-// between the data of an event.
+// NewReader returns a reader of r that accepts events of up to limit bytes; 0 means
+// [DefaultMax]. Lines that start with a colon do not count unless they are between the
+// data of an event.
 func NewReader(r io.Reader, limit int) *Reader {
 	if limit <= 0 {
 		limit = DefaultMax
@@ -61,8 +61,8 @@ func NewReader(r io.Reader, limit int) *Reader {
 }
 
 // Next returns the next event that has data. At the end of the stream the error is
-// io.EOF, after an event that is [Event.Partial] if one was begun; a stream that
-// breaks returns its error at once.
+// io.EOF, after an event with [Event.Partial] if one was started; a stream that breaks
+// returns its error at once.
 func (r *Reader) Next() (Event, error) {
 	r.data = r.data[:0]
 	r.name = r.name[:0]
@@ -97,7 +97,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// next returns the next whole line without its end and steps over it.
+// next returns the next complete line without its end and skips it.
 func (r *Reader) next() (span, bool) {
 	if !r.begun {
 		const mark = "\xef\xbb\xbf"
@@ -136,10 +136,10 @@ func (r *Reader) next() (span, bool) {
 	return line, true
 }
 
-// bytes returns what a span covers.
+// bytes returns the bytes of a span.
 func (r *Reader) bytes(s span) []byte { return r.buf[r.start+s.from : r.start+s.to] }
 
-// field takes the field on a line.
+// field handles the field on a line.
 func (r *Reader) field(line span) {
 	name, value, _ := bytes.Cut(r.bytes(line), []byte{':'})
 	if len(value) > 0 && value[0] == ' ' {
@@ -153,7 +153,7 @@ func (r *Reader) field(line span) {
 	}
 }
 
-// event returns the event whose fields have been taken.
+// event returns the event with the fields handled so far.
 func (r *Reader) event(partial bool) (Event, error) {
 	e := Event{Name: r.name, Data: r.bytes(r.data[0]), Partial: partial}
 	if len(r.data) > 1 {
@@ -174,7 +174,7 @@ func (r *Reader) event(partial bool) (Event, error) {
 	return e, nil
 }
 
-// fill reads once, after it has made room.
+// fill reads once, after making room.
 func (r *Reader) fill() {
 	if r.end-r.start >= r.max {
 		r.err = ErrTooLarge

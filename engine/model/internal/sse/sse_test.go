@@ -11,7 +11,7 @@ import (
 	"testing/iotest"
 )
 
-// list reads all events of a stream, one line each, and how it ended.
+// list reads all events of a stream, one line each, and its final error.
 func list(r io.Reader, limit int) string {
 	var b strings.Builder
 	for rd := NewReader(r, limit); ; {
@@ -52,7 +52,7 @@ var cases = []struct{ in, want string }{
 	{"data: a:b: c\n\n", `:"a:b: c" EOF`},
 }
 
-// Events are the same wherever reads cut the stream.
+// Events are the same however reads split the stream.
 func TestNext(t *testing.T) {
 	for _, c := range cases {
 		for name, r := range map[string]io.Reader{
@@ -73,7 +73,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// A stream that breaks gives its error and not the half of an event.
+// A stream that breaks returns its error and not an incomplete event.
 func TestBroken(t *testing.T) {
 	why := errors.New("reset")
 	r := NewReader(io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(why)), 0)
@@ -126,7 +126,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// naive is the specification, word for word, for a stream that is at hand.
+// naive implements the specification literally, for a stream in memory.
 func naive(in string) string {
 	in = strings.TrimPrefix(in, "\xef\xbb\xbf")
 	in = strings.ReplaceAll(in, "\r\n", "\n")
@@ -182,8 +182,8 @@ func FuzzReader(f *testing.F) {
 
 const delta = `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"some words of an answer, "}}`
 
-// One delta in a stream of 10,000, as this package takes it apart, and with
-// encoding/json on top of it.
+// One delta in a stream of 10,000, as parsed by this package, and with encoding/json on
+// top of it.
 func BenchmarkNext(b *testing.B) {
 	const events = 10_000
 	stream := bytes.Repeat([]byte("event: content_block_delta\ndata: "+delta+"\n\n"), events)
