@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestBriefHoldsPromptsOfTheUser: the judge of mode auto sees what a person wrote, and nothing that
-// a model scheduled, started or was informed of, also after a resume.
+// TestBriefHoldsPromptsOfTheUser checks that the judge of mode auto sees the prompts of a person,
+// and none that a model scheduled or started, also after a resume.
 func TestBriefHoldsPromptsOfTheUser(t *testing.T) {
 	var live brief
 	live.add("fix it", nil)

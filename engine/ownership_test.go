@@ -21,7 +21,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A funcTool is a tool that is a function.
+// A funcTool is a tool that runs a function.
 type funcTool struct {
 	name string
 	run  func(ctx context.Context, call *tool.Call) (*tool.Result, error)
@@ -90,8 +90,8 @@ func start(t *testing.T, cfg engine.Config, host engine.Host) *engine.Conversati
 	return c
 }
 
-// TestInitializeWhileSubagentRuns: a host may send initialize again at any time, also
-// while subagents read what it changes.
+// TestInitializeWhileSubagentRuns checks that a host may send initialize again at any
+// time, even while subagents read what it changes.
 func TestInitializeWhileSubagentRuns(t *testing.T) {
 	s := parleytest.Script(parleytest.Call("Agent", `{"description":"d","prompt":"P","run_in_background":false}`), parleytest.Say("main"))
 	s.When("sub", parleytest.FirstUser("P"), parleytest.Call("Work", `{}`), parleytest.Call("Work", `{}`), parleytest.Say("report"))
@@ -121,7 +121,8 @@ func TestInitializeWhileSubagentRuns(t *testing.T) {
 	}
 }
 
-// TestCallBesideClear: a call from anywhere may run while /clear begins another session.
+// TestCallBesideClear checks that a call from any goroutine may run while /clear starts
+// another session.
 func TestCallBesideClear(t *testing.T) {
 	store := &session.Memory{}
 	log, err := session.Create(t.Context(), store, session.Meta{})
@@ -163,8 +164,8 @@ func TestCallBesideClear(t *testing.T) {
 	wg.Wait()
 }
 
-// TestCallBesideChangedDirectories: a call from anywhere may run while the directories and
-// the environment change. It keeps those that it began with.
+// TestCallBesideChangedDirectories checks that a call from any goroutine may run while the
+// directories and the environment change. It keeps those that it started with.
 func TestCallBesideChangedDirectories(t *testing.T) {
 	first := t.TempDir()
 	work := &funcTool{"Work", func(_ context.Context, call *tool.Call) (*tool.Result, error) {
@@ -216,8 +217,8 @@ func TestCallBesideChangedDirectories(t *testing.T) {
 	}
 }
 
-// TestInterruptWhileDecisionIsStuck: an interrupt is answered within 10 ms while the
-// decision about a call waits for a slow file system, and the turn ends.
+// TestInterruptWhileDecisionIsStuck checks that an interrupt is answered within 10 ms
+// while the decision about a call waits for a slow file system, and that the turn ends.
 func TestInterruptWhileDecisionIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deciding, release := make(chan struct{}), make(chan struct{})

@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// FuzzAnswer: whatever a stream says, putting an answer together ends in an error or
-// in blocks that are JSON.
+// FuzzAnswer checks that assembling an answer from any stream results in an error or in
+// blocks that are valid JSON.
 func FuzzAnswer(f *testing.F) {
 	f.Add(`{"type":"message_start","message":{"id":"m","role":"assistant","content":[],"usage":{"input_tokens":1}}}
 {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}

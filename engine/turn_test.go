@@ -7,7 +7,7 @@ import (
 	"github.com/parley-go/parley/engine/internal/call"
 )
 
-// looked is a context that ends once it was looked at.
+// looked is a context that ends once it was checked.
 type looked struct {
 	context.Context
 	ended bool
@@ -21,8 +21,8 @@ func (l *looked) Err() error {
 	return nil
 }
 
-// A call and the one that waited for it end while the owner looks for a call that has ended: the
-// result of the first one is emitted first.
+// A call and the one that waited for it end while the owner looks for an ended call: the result
+// of the first one is emitted first.
 func TestEarlierCallsEndFirst(t *testing.T) {
 	over := &looked{context.Background(), true}
 	run := &call.Batch{Calls: []*call.Call{{Ctx: &looked{Context: context.Background()}}, {Ctx: over}}}
