@@ -24,7 +24,7 @@ type disk struct {
 	ways   map[string][]string // results of waysOut
 	led    map[string]names    // results of others
 	looked int                 // number of lookups
-	lists  map[string]listing  // what is in directories
+	lists  map[string]listing  // entries of directories
 }
 
 // names are the names of files that match a pattern; if ok is false, there may be more.
@@ -39,20 +39,20 @@ type sights struct {
 	folds  map[string]bool // whether the names in a directory ignore case
 	places map[string]*place
 	room   []place   // free elements for places
-	more   []sight   // for more in seen
-	globs  [][]*glob // what rules about files stand for, in the order of the judgement's kept
+	more   []sight   // free elements for seen
+	globs  [][]*glob // patterns of rules about files, in the order of the judgement's kept
 }
 
 var oldSights = sync.Pool{New: func() any {
 	return &sights{seen: map[string]*sight{}, folds: map[string]bool{}, places: map[string]*place{}}
 }}
 
-// at returns what was seen of a path, which is nothing at first.
+// at returns the sight of a path, which is empty at first.
 func (s *sights) at(path string) *sight {
 	found := s.seen[path]
 	if found == nil {
 		if len(s.more) == cap(s.more) {
-			s.more = make([]sight, 0, 32) // those of before are still pointed at
+			s.more = make([]sight, 0, 32) // pointers to the earlier elements stay valid
 		}
 		s.more = append(s.more, sight{})
 		found = &s.more[len(s.more)-1]
@@ -88,20 +88,19 @@ type sight struct {
 type seenWord struct {
 	shell.Value
 	paths  []*place
-	first  [1]*place      // room for paths
+	first  [1]*place      // backing array of paths
 	pieces []*place       // in a text that need not be one file
 	near   []*place       // in a directory that a program receives as an argument
 	wild   bool           // it may be a pattern of names
-	pats   []*seenPattern // of which only a pattern is known, once looked at
+	pats   []*seenPattern // patterns of the paths, if only a pattern is known, once looked up
 }
 
-// A seenPattern is a pattern of the paths that a word of which only a pattern is known may
-// become.
+// A seenPattern is a pattern of the paths that a word may become, if only a pattern of the word is known.
 type seenPattern struct {
 	pat   []rune
-	wide  [][]rune // with what is below it, as it is written and with links followed
-	names names    // what others found of it
-	dir   string   // the directory, with links followed, that something in it is below; may be empty
+	wide  [][]rune // with everything below it, as written and with links followed
+	names names    // result of others
+	dir   string   // the directory, with links followed, whose content matches; may be empty
 }
 
 // about sets the script whose words are looked up.
@@ -117,7 +116,7 @@ func (j *disk) word(s *shell.Script, i int) []seenWord {
 		return j.words[i]
 	}
 	f := s.Files[i]
-	if f.Word.Static() { // by far the most
+	if f.Word.Static() { // by far the most common case
 		j.words[i] = []seenWord{{Value: shell.Value{Text: f.Word.Text()}}}
 	} else {
 		vals := f.Word.Values()
@@ -134,7 +133,7 @@ func (j *disk) word(s *shell.Script, i int) []seenWord {
 	return j.words[i]
 }
 
-// findPlaces looks for the places that a word which is known may be.
+// findPlaces finds the places that a word with a known value may stand for.
 func (j *disk) findPlaces(s *shell.Script, w *seenWord, loose bool) {
 	w.paths = j.pathsOf(s, w.first[:0], w.Text, loose)
 	if !loose {
@@ -170,7 +169,7 @@ func (j *disk) patternsOf(s *shell.Script, f *shell.File, w *seenWord) []*seenPa
 
 // pathsOf appends the places that a text may stand for.
 func (j *disk) pathsOf(s *shell.Script, all []*place, text string, loose bool) []*place {
-	if isPlain(text, loose) && !filepath.IsAbs(text) { // by far the most
+	if isPlain(text, loose) && !filepath.IsAbs(text) { // by far the most common case
 		for _, d := range s.Dirs {
 			all = append(all, j.place(d+"/"+text))
 		}
@@ -223,8 +222,7 @@ func (j *disk) place(path string) *place {
 	return p
 }
 
-// foldsCase reports whether the file system of a path takes names in other case as
-// the same.
+// foldsCase reports whether the file system of a path ignores the case of names.
 func (j *disk) foldsCase(path string) bool {
 	dir := path[:max(strings.LastIndexByte(path, filepath.Separator), 0)]
 	for _, root := range j.req.Roots { // usually on one file system
@@ -235,8 +233,8 @@ func (j *disk) foldsCase(path string) bool {
 	return j.folding(dir)
 }
 
-// folding looks whether a directory, or the first above it that has letters in its name,
-// is there by its name in other case. It looks once for a decision.
+// folding checks whether a directory, or the first one above it that has letters in its name, exists under
+// its name in another case. It checks once for a decision.
 func (j *disk) folding(path string) bool {
 	folds, ok := j.folds[path]
 	if !ok {
@@ -281,7 +279,7 @@ func (j *disk) look(path string) *sight {
 	return s
 }
 
-// look looks at the path that a sight is of, unless that was done.
+// look looks up the path of a sight, unless that was done.
 func (s *sight) look(path string) {
 	if s.looked {
 		return
@@ -323,7 +321,7 @@ func (j *disk) waysOut(dir string) []string {
 	return found
 }
 
-// waysBelow adds those of a directory.
+// waysBelow adds those below one directory.
 func (j *disk) waysBelow(found []string, dir string, seen *int) []string {
 	for _, e := range j.list(dir).entries {
 		if *seen++; *seen > maxBelow {
@@ -339,7 +337,7 @@ func (j *disk) waysBelow(found []string, dir string, seen *int) []string {
 	return found
 }
 
-// A listing is what is in a directory.
+// A listing holds the entries of a directory.
 type listing struct {
 	entries []os.DirEntry
 	err     error
@@ -358,9 +356,9 @@ func (j *disk) list(dir string) listing {
 	return l
 }
 
-// others returns the links, the files with several names and those behind a link that fit a
-// pattern, looking once for a decision. Looking is bounded: false means that the pattern goes through several
-// directories of any name, or that there are very many.
+// others returns the symbolic links, the files with several hard links and the files behind a link that match
+// a pattern. It looks them up once for a decision, up to a limit: it returns false if the pattern crosses
+// several directories with any name, or if there are very many files.
 func (j *disk) others(pattern string) ([]string, bool) {
 	found, known := j.led[pattern]
 	if known {
@@ -385,8 +383,7 @@ func (j *disk) others(pattern string) ([]string, bool) {
 	return found.list, found.ok
 }
 
-// glob returns the names that fit a pattern; if they are all in one directory, those that
-// are no directories.
+// glob returns the names that match a pattern; if they are all in one directory, without directories.
 func (j *disk) glob(pattern string) (all []string, listed bool) {
 	dir, name := filepath.Split(pattern)
 	if strings.ContainsAny(dir, `*?[\`) {
@@ -406,8 +403,7 @@ func (j *disk) resolve(path string) string {
 	return j.resolveAs(path, "")
 }
 
-// resolveAs is resolve for a path of which it may be known what it is without what means
-// nothing.
+// resolveAs is resolve for a path whose clean form may be known.
 func (j *disk) resolveAs(path, clean string) string {
 	if t := j.req.Resolved[path]; t.Path != "" {
 		return t.Path
@@ -430,7 +426,7 @@ func (j *disk) resolveAs(path, clean string) string {
 	return s.real
 }
 
-// leadsUp reports whether a path has a .. in it.
+// leadsUp reports whether a path contains a .. element.
 func leadsUp(path string) bool {
 	for rest := path; ; {
 		i := strings.Index(rest, "/..")
@@ -443,14 +439,13 @@ func leadsUp(path string) bool {
 	}
 }
 
-// resolveClean follows the links of a path that has nothing in it that means nothing, and
-// notes in its sight where they lead. Where its directories are no links, only its last name
-// counts.
+// resolveClean follows the links of a clean path, and records the result in its sight. If its directories are
+// not links, only the last element has to be looked up.
 func (j *disk) resolveClean(path string, s *sight) string {
 	if s.real != "" {
 		return s.real
 	}
-	direct := true // whether no directory above is a link
+	direct := true // no directory above is a link
 	if dir := path[:strings.LastIndexByte(path, '/')]; dir != "" {
 		d := j.at(dir)
 		direct = j.resolveClean(dir, d) == dir

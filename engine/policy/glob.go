@@ -20,13 +20,13 @@ type glob struct {
 	namePrefix string // prefix of every matching name
 	upper      bool   // the pattern contains upper case
 	fixed      string // the leading directories, or the whole path, without a wildcard
-	clean      string // the same without what means nothing
+	clean      string // text, cleaned
 	rest       string // the part after fixed
 	runes      []rune // see overlap; may be nil
 }
 
-// overlap returns the pattern of what is below the paths that fit, for [shell.Overlap].
-// Without its last two it is the pattern itself.
+// overlap returns the pattern of everything below the matching paths, for
+// [shell.Overlap]. Without its last two runes it is the pattern itself.
 func (g *glob) overlap() []rune {
 	if g.runes != nil {
 		return g.runes

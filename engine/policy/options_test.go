@@ -48,8 +48,8 @@ func TestRuleCoversNoDangerousOption(t *testing.T) {
 	}
 }
 
-// TestRuleWithoutWords: a rule whose content has no word in it matches every command if it ends with :*, and
-// none otherwise.
+// TestRuleWithoutWords checks that a rule without a word in its content matches every command if it ends
+// with :*, and none otherwise.
 func TestRuleWithoutWords(t *testing.T) {
 	for content, want := range map[string]wire.PermissionBehavior{" ": wire.BehaviorAllow, " :*": wire.BehaviorDeny, "# 'x'": wire.BehaviorAllow} {
 		rule, err := Parse("Bash("+content+")", wire.BehaviorDeny, Source{})

@@ -589,7 +589,7 @@ func (j *judgement) harmless() (Basis, bool) {
 				return "", false
 			}
 			var machine, ok bool
-			if !j.req.ReadWall || shell.MayBeForm(a.Command) { // behind a wall, only those about the machine count
+			if !j.req.ReadWall || shell.MayBeForm(a.Command) { // behind a wall, only forms about the machine matter
 				machine, ok = j.listed(a.Command)
 			}
 			switch {

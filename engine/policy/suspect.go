@@ -296,8 +296,8 @@ func (t *touching) otherWay(dir string) bool {
 	})
 }
 
-// dirOf returns the directory, with links followed, of a pattern of anything below it, or
-// nothing if it is none.
+// dirOf returns the directory, with links followed, of a pattern of anything below it, or ""
+// if it is no such pattern.
 func (j *disk) dirOf(pat []rune) string {
 	i := slices.IndexFunc(pat, func(r rune) bool { return r == shell.AnyText || r == shell.AnyDeep })
 	if i < 0 || slices.ContainsFunc(pat[:i], func(r rune) bool { return r < 0 }) {
@@ -419,8 +419,8 @@ func (j *disk) resolvePattern(pat []rune, deep bool) []rune {
 	return deepened(append([]rune(j.resolve(string(pat[:slash]))), pat[slash:]...), deep)
 }
 
-// globOf returns a pattern of names in one directory or several for [filepath.Glob]. It is
-// false if the pattern may be of names at any depth.
+// globOf returns a pattern of names in one or several directories for [filepath.Glob]. It
+// returns false if the pattern may match names at any depth.
 func globOf(pat []rune) (string, bool) {
 	var glob strings.Builder
 	for _, c := range pat {
@@ -515,7 +515,7 @@ func absolute(s *shell.Script, text string, loose bool) []string {
 	return all
 }
 
-// isPlain reports whether nothing in a word but all of it may be a path.
+// isPlain reports whether only the whole word, and no part of it, may be a path.
 func isPlain(text string, loose bool) bool {
 	if text == "" || text[0] == '-' || len(text) > 5 && strings.EqualFold(text[:5], "file:") {
 		return false
@@ -546,7 +546,7 @@ func parts(text string, loose bool) []string {
 			texts = append(texts, text[i:])
 		}
 	}
-	for _, t := range texts { // as they are now
+	for _, t := range texts { // texts is evaluated once: appended ones are not visited
 		if v, ok := strings.CutPrefix(t, "@"); ok {
 			texts = append(texts, v)
 		}

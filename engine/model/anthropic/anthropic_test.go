@@ -444,7 +444,8 @@ func TestIdleTimeout(t *testing.T) {
 	})
 }
 
-// A key is asked for once, however many need it, and again when it is refused.
+// A key is requested once, however many requests need it, and again when it is
+// rejected.
 func TestKey(t *testing.T) {
 	var asked atomic.Int64
 	var refused atomic.Int64
@@ -528,7 +529,7 @@ func TestKeyTTL(t *testing.T) {
 	})
 }
 
-// Credentials stay with the server they are for.
+// Credentials are sent only to the server that they are for.
 func TestRedirect(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("redirected here with %v", r.Header)
@@ -563,7 +564,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// Answers that are not a stream although one was requested.
+// Responses that are not a stream although one was requested.
 func TestOtherAnswers(t *testing.T) {
 	const message = `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"a\u003cb"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":2}}`
 	for _, c := range []struct {
@@ -619,7 +620,7 @@ func TestCountTokens(t *testing.T) {
 	}
 }
 
-// A connection is used again after a stream that was read to its end.
+// A connection is reused after a stream that was read to its end.
 func TestKeepAlive(t *testing.T) {
 	seen := map[string]bool{}
 	cl := served(t, Config{}, func(w http.ResponseWriter, r *http.Request) {

@@ -54,8 +54,8 @@ func IsListed(command string) (files []string, machine, ok bool) {
 	return files, machine, true
 }
 
-// MayBeForm reports whether the table has literal forms of a program of the command. Only
-// then IsListed may report that the command is about the machine.
+// MayBeForm reports whether the table has literal forms for a program of the command.
+// Only then can IsListed report that the command is about the machine.
 func MayBeForm(command string) bool {
 	for stage := range strings.SplitSeq(command, "|") {
 		if first, _, _ := strings.Cut(strings.Trim(stage, " "), " "); programs().forms[first] != nil {

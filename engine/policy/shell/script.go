@@ -360,8 +360,8 @@ const (
 
 func isControl(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f }
 
-// scan returns how deep the brackets of a text are inside of each other, at most, and whether
-// it is ASCII without control characters.
+// scan returns the maximum nesting of brackets in a text, and whether it is ASCII without
+// control characters.
 func scan(text string) (most int, clean bool) {
 	depth, clean := 0, true
 	for i := range len(text) {
@@ -801,7 +801,7 @@ func (s *Script) simple(c *syntax.CallExpr, via string, input *Word) {
 	}
 	args := make([]Word, 0, len(c.Args))
 	for _, w := range c.Args {
-		if text, ok := plainText(w); ok { // by far the most
+		if text, ok := plainText(w); ok { // by far the most common case
 			args = append(args, Literal(text))
 			continue
 		}

@@ -83,7 +83,8 @@ func lookup(name string) *program {
 // Known reports whether the table has a program of this name.
 func Known(name string) bool { return lookup(name) != nil }
 
-// A trait is a bit for each word of programs.txt that is neither a name nor an option.
+// A trait is a set of words of programs.txt that are neither names nor options, one bit
+// for each.
 type trait uint16
 
 const (

@@ -64,8 +64,8 @@ func (s *Script) declare(file *syntax.File) {
 	}
 }
 
-// mayDeclare reports whether a statement may declare something: it is not made of programs
-// with plain words, pipes, lists and redirections alone.
+// mayDeclare reports whether a statement may declare something: it does not consist only
+// of programs with plain words, pipes, lists and redirections.
 func mayDeclare(st *syntax.Stmt) bool {
 	if st == nil {
 		return false

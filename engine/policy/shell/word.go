@@ -155,7 +155,7 @@ func fits(x, y rune) bool {
 	return x == y
 }
 
-// plainText returns the text of a word that is unquoted and means nothing else.
+// plainText returns the text of an unquoted word without special characters.
 func plainText(w *syntax.Word) (text string, ok bool) {
 	if len(w.Parts) != 1 {
 		return "", false
