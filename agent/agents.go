@@ -22,10 +22,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// agents returns the subagents that the model can start: those that come with us,
-// those of the files that the setting sources name, those of the flags. None if
-// the tool that starts them is taken away. A file that cannot be read is left out
-// with a warning.
+// agents returns the subagents that the model can start: built-in ones, those in files
+// of the setting sources, and those of the flags. It returns none if the tool that
+// starts them is disabled. A file that cannot be read is left out with a warning.
 func (set *setup) agents(p *project.Context) []*agents.Definition {
 	set.agentList = set.allAgents(p)
 	if !set.offered("Task", "Agent") {
@@ -34,7 +33,7 @@ func (set *setup) agents(p *project.Context) []*agents.Definition {
 	return set.agentList
 }
 
-// noSendMessage reports whether the tool that speaks to subagents is taken away.
+// noSendMessage reports whether the tool that sends messages to subagents is disabled.
 func (set *setup) noSendMessage() bool {
 	f := set.flags
 	return f.Tools != nil && !slices.Contains(f.Tools, "default") && !slices.Contains(f.Tools, "SendMessage") || slices.Contains(f.DisallowedTools, "SendMessage")
@@ -70,7 +69,7 @@ func (set *setup) pluginAgents(p *project.Context) (all []*agents.Definition) {
 	return all
 }
 
-// ofUser trusts what the user wrote or named.
+// ofUser trusts files that the user wrote or named.
 func ofUser(string, []byte) bool { return true }
 
 func (set *setup) readAgents(dir string, source agents.Source, trusted func(string, []byte) bool) []*agents.Definition {
@@ -93,8 +92,8 @@ func findAgent(list []*agents.Definition, name string) *agents.Definition {
 	return nil
 }
 
-// mainAgent returns what --agent names, without what other flags say as well; nil if
-// there is no such agent among these.
+// mainAgent returns the agent of --agent, without the properties that other flags
+// override; nil if it is not in the list.
 func (set *setup) mainAgent(list []*agents.Definition) *agents.Definition {
 	found := findAgent(list, set.flags.Agent)
 	if found == nil {
@@ -125,7 +124,7 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 	for _, ref := range def.MCPServers {
 		for _, name := range slices.Sorted(maps.Keys(ref.Configs)) {
 			cfg := new(wire.MCPServerConfig)
-			raw, err := json.Marshal(ref.Configs[name]) // it is changed below
+			raw, err := json.Marshal(ref.Configs[name]) // a copy, because it is changed below
 			if err == nil {
 				err = json.Unmarshal(raw, cfg)
 			}
@@ -155,7 +154,7 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 		if err != nil {
 			return nil, err
 		}
-		// For a subagent the end of its turn is the end of a subagent.
+		// For a subagent, the end of its turn is a SubagentStop event.
 		for _, h := range hooks {
 			if h.Event == wire.EventStop {
 				h.Event = wire.EventSubagentStop
@@ -197,13 +196,14 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 	return parts, nil
 }
 
-// The limits of the memory that an agent receives.
+// Limits of the memory that an agent receives.
 const (
 	memoryLines = 200
 	memoryBytes = 25 << 10
 )
 
-// agentMemory tells an agent where it remembers, and what it wrote there.
+// agentMemory describes the directory of an agent's memory to the agent, with its
+// content.
 func (set *setup) agentMemory(def *agents.Definition) string {
 	base, dir := set.cfg.Cwd, ".claude/agent-memory"
 	sources := set.prefs().Sources()
@@ -223,7 +223,7 @@ func (set *setup) agentMemory(def *agents.Definition) string {
 	dir = filepath.Join(filepath.FromSlash(dir), unsafeName().ReplaceAllString(def.Name, "-"))
 	text := fmt.Sprintf("You have a memory that outlives this conversation, in %s. What is worth knowing the next time belongs in MEMORY.md there, in a few lines; details belong in files beside it that it names.",
 		filepath.Join(base, dir))
-	// A link of a project must not lead out of it.
+	// A link in a project must not lead out of it.
 	root, err := os.OpenRoot(base)
 	if err != nil {
 		return text
@@ -252,7 +252,7 @@ type agentDir struct {
 	source agents.Source
 }
 
-// agentDirs returns the directories that agents are in, the strongest last.
+// agentDirs returns the directories of agents, the strongest last.
 func (set *setup) agentDirs() []agentDir {
 	sources := set.flags.SettingSources
 	if sources == nil && !set.flags.Bare {
@@ -273,7 +273,7 @@ func (set *setup) agentDirs() []agentDir {
 	return dirs
 }
 
-// projectDirs returns the working directory and those above it up to that of its
+// projectDirs returns the working directory and those above it up to the root of its
 // repository, from the top down. Outside of a repository it is alone.
 func (set *setup) projectDirs() []string {
 	dirs := []string{}

@@ -17,12 +17,12 @@ import (
 
 func (s *server) initialize(id string, req *wire.Initialize) {
 	s.registerHooks(req.Hooks)
-	// A host that greets again has forgotten the hooks that it was asked for; what
-	// they guard is not done. Open questions are sent again.
+	// A host that sends initialize again has lost the pending hook callbacks; what they guard does not happen. Open
+	// permission requests are sent again.
 	s.mu.Lock()
 	again := s.greeted
 	s.greeted = true
-	// By an older description, greeting with a version is asking to be asked.
+	// According to an older specification, a host that sends a protocol version wants permission requests.
 	s.asks = s.asks || req.ProtocolVersion != "" && s.set.flags.PromptTool == ""
 	asks := s.asks
 	s.mu.Unlock()
@@ -62,13 +62,13 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, OtherHookAskOutranksHost: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 			FeedbackMode: json.RawMessage(`{"kind":"disabled"}`), AnalyticsDisabled: true, SDKMCPManifestsParked: parked,
 		}
-		// Nobody can watch or steer it from elsewhere.
+		// Remote control is not supported.
 		no := json.RawMessage("false")
 		r.Extra = map[string]json.RawMessage{
 			"remote_control_available": no, "remote_control_auto_enable": no, "remote_control_auto_on_by_default": no,
 			"remote_control_auto_connect_default": no, "ide_rc_auto_enable_gate": no,
 		}
-		var updates []*wire.PermissionUpdate // that an agent which ran before had in its memory
+		var updates []*wire.PermissionUpdate // permission updates that an earlier agent had only in memory
 		json.Unmarshal(req.Extra["permissionUpdates"], &updates)
 		for _, u := range updates {
 			s.conv.Apply(u)
@@ -80,7 +80,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		s.toolOutput.Store(string(req.Extra["toolOutput"]) == "true")
 		if string(req.Extra["continueTurn"]) == "true" && s.conv.Continue() {
 			r.Extra["turn_continued"] = json.RawMessage("true")
-			var texts []string // a turn that continues has no prompt with which the model could learn of them
+			var texts []string // a continued turn has no prompt that could carry these texts to the model
 			json.Unmarshal(req.Extra["informModel"], &texts)
 			s.conv.Inform(texts...)
 		}
@@ -115,7 +115,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 	})
 }
 
-// ignoredMembers reports the members of initialize that are given and have no effect; it is empty if there are none.
+// ignoredMembers lists the members of initialize that are set and have no effect; it is empty if there are none.
 func ignoredMembers(req *wire.Initialize) string {
 	var names []string
 	for name, given := range map[string]bool{
@@ -140,7 +140,8 @@ func ignoredMembers(req *wire.Initialize) string {
 	return "members of initialize without effect in this version: " + strings.Join(names, ", ")
 }
 
-// ignoredSettings reports the settings that have no effect and that older settings, which may be nil, do not have; it is empty if there are none.
+// ignoredSettings lists the settings that have no effect and that the older settings, which may be nil, do not have; it
+// is empty if there are none.
 func ignoredSettings(prefs, older *settings.Settings) string {
 	var before, texts []string
 	if older != nil {
@@ -158,7 +159,7 @@ func ignoredSettings(prefs, older *settings.Settings) string {
 	return "settings without effect in this version: " + strings.Join(texts, ", ")
 }
 
-// agentInfo tells what agents the model can start.
+// agentInfo returns the agents that the model can start.
 func (s *server) agentInfo() []*wire.AgentInfo {
 	list := []*wire.AgentInfo{}
 	for _, d := range s.conv.Agents() {
@@ -169,7 +170,7 @@ func (s *server) agentInfo() []*wire.AgentInfo {
 
 var modes = []wire.PermissionMode{wire.ModeAcceptEdits, wire.ModeAuto, wire.ModeBypassPermissions, wire.ModeDefault, wire.ModeDontAsk, wire.ModePlan}
 
-// checkMode returns the mode that a name means.
+// checkMode returns the permission mode with a name.
 func (s *server) checkMode(mode wire.PermissionMode) (wire.PermissionMode, error) {
 	if mode == wire.ModeManual || mode == wire.ModeDelegate {
 		mode = wire.ModeDefault
@@ -199,7 +200,7 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		s.conv.Do(func() { s.useModel(id, req.Model) })
 		return
 	}
-	s.beside(id, func() { // hooks may take their time
+	s.beside(id, func() { // hooks may take time
 		var in *wire.PreModelSwitchInput
 		another := false
 		s.conv.Do(func() { in, another = s.conv.SwitchInput(req.Model, "sdk") })
@@ -217,7 +218,7 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 	})
 }
 
-// useModel changes the model and says so.
+// useModel changes the model and emits the change.
 func (s *server) useModel(id, name string) {
 	changed, err := s.conv.SetModel(name)
 	if err != nil {
@@ -233,7 +234,7 @@ func (s *server) useModel(id, name string) {
 	s.respond(id, &wire.SetModelResponse{Model: s.conv.Model().ID}, nil)
 }
 
-// refuseModel leaves the model as it is, and says which that is.
+// refuseModel responds with an error that names the unchanged model.
 func (s *server) refuseModel(id, text string) {
 	raw, _ := json.Marshal(s.conv.Model().ID)
 	s.Emit(&wire.ControlResponse{Response: wire.Response{Subtype: "error", RequestID: id, Error: text, ErrorCode: "invalid_request",
@@ -263,8 +264,7 @@ func (s *server) contextUsage() *wire.GetContextUsageResponse {
 	return r
 }
 
-// applySettings changes the settings that have an effect here while it runs: all
-// of them, or none if one is malformed.
+// applySettings applies the settings that can change at run time: all of them, or none if one is malformed.
 func (s *server) applySettings(changes map[string]json.RawMessage) error {
 	text := func(name string) (value string, err error) {
 		raw := changes[name]
@@ -297,7 +297,7 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 		return fmt.Errorf("apply_flag_settings: %w", err)
 	}
 	if _, ok := changes["outputStyle"]; ok {
-		if style == "" { // what other settings say counts again
+		if style == "" { // the value of other settings applies again
 			style = prefs.String("outputStyle")
 		}
 		if err := s.conv.SetOutputStyle(style); err != nil {

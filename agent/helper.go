@@ -19,18 +19,18 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A helper is a command of the user that prints credentials. It is named by a flag
-// or by settings that are the user's own, never by a project's.
+// A helper is a command of the user that prints credentials. It is named by a flag or
+// by the user's own settings, never by those of a project.
 type helper struct {
 	set     *setup
-	what    string // how people know it, such as "apiKeyHelper"
+	what    string // its name for people, such as "apiKeyHelper"
 	command string
 	timeout time.Duration // 0 means helperTimeout
 }
 
 const (
 	helperTimeout = time.Minute // how long a helper may take
-	helperOutput  = 64 << 10    // how much it may print
+	helperOutput  = 64 << 10    // how much it may print, in bytes
 )
 
 // key runs the helper and returns the key that it prints.
@@ -45,7 +45,7 @@ func (h *helper) key(ctx context.Context) (key string, err error) {
 	return key, err
 }
 
-// amount says what was printed without showing it.
+// amount describes the output without showing it.
 func amount(s string) string {
 	if s == "" {
 		return "nothing"
@@ -53,8 +53,8 @@ func amount(s string) string {
 	return fmt.Sprintf("%d lines", strings.Count(s, "\n")+1)
 }
 
-// aws runs the helper and returns the credentials that it prints, in the form of
-// "aws sts" or of "aws configure export-credentials".
+// aws runs the helper and returns the credentials that it prints, in the format of "aws
+// sts" or of "aws configure export-credentials".
 func (h *helper) aws(ctx context.Context) (creds bedrock.Credentials, err error) {
 	type keys struct {
 		AccessKeyId, SecretAccessKey, SessionToken string
@@ -84,8 +84,8 @@ func (h *helper) aws(ctx context.Context) (creds bedrock.Credentials, err error)
 	return creds, err
 }
 
-// run runs the helper and hands over what it prints. Under --enable-auth-status the
-// host receives a message while it runs, and then its standard error.
+// run runs the helper and passes its output to take. With --enable-auth-status the host
+// receives a message while it runs, and then its standard error.
 func (h *helper) run(ctx context.Context, take func(printed []byte) error) error {
 	h.tell(&wire.AuthStatus{IsAuthenticating: true, Output: []string{}})
 	out, said, err := h.start(ctx)
@@ -144,7 +144,7 @@ func (h *helper) start(ctx context.Context) (out []byte, said []string, err erro
 	if !ended {
 		tree.Settle(spool)
 	}
-	tree.Stop() // and what it left running
+	tree.Stop() // and processes that it left running
 	process.Sweep(mark)
 	for line := range strings.Lines(string(spool.Head(4 << 10))) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -173,7 +173,7 @@ func (h *helper) failed(format string, args ...any) error {
 	return &model.CredentialsError{Message: fmt.Sprintf("The %s failed: %s. Run it by hand to see why: %s", h.what, fmt.Sprintf(format, args...), h.command)}
 }
 
-// shell returns the command line that runs a command of the user.
+// shell returns the command line for a command of the user.
 func (set *setup) shell(command string) []string {
 	if runtime.GOOS == "windows" {
 		shell := set.vars["ComSpec"]
@@ -185,7 +185,7 @@ func (set *setup) shell(command string) []string {
 	return []string{"/bin/sh", "-c", command}
 }
 
-// helperNamed returns the helper of a setting; nil if there is none.
+// helperNamed returns the helper in a setting, or nil.
 func (set *setup) helperNamed(setting string) (*helper, error) {
 	raw := set.settings[setting]
 	if raw == nil || string(raw) == "null" {

@@ -24,18 +24,18 @@ import (
 //go:embed hook_prompt.md
 var hookPrompt string
 
-// maxHookAnswer bounds what a server answers to a hook, in bytes.
+// maxHookAnswer is the maximum size of a server's response to a hook, in bytes.
 const maxHookAnswer = 1 << 20
 
-// hookKinds run the hooks of settings that are no commands.
+// hookKinds returns the functions that run the hooks of settings that are not commands.
 func (s *server) hookKinds() map[string]func(context.Context, *settings.Hook, []byte) (said, refused string, err error) {
 	return map[string]func(context.Context, *settings.Hook, []byte) (string, string, error){
 		"http": s.httpHook, "prompt": s.promptHook, "agent": s.agentHook, "mcp_tool": s.toolHook,
 	}
 }
 
-// httpHook sends the input of a hook to a server. Headers hold variables of the environment only
-// if the hook names them.
+// httpHook sends the input of a hook to a server. Headers contain environment variables only if
+// the hook names them.
 func (s *server) httpHook(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Spec.URL, bytes.NewReader(bytes.TrimSpace(input)))
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *server) httpHook(ctx context.Context, h *settings.Hook, input []byte) (
 	return string(body), "", nil
 }
 
-// promptHook has a model judge the input of a hook.
+// promptHook lets a model judge the input of a hook.
 func (s *server) promptHook(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error) {
 	reply, err := s.conv.AskModel(ctx, tool.Question{Model: h.Spec.Model, Small: true, System: strings.TrimSpace(hookPrompt), Prompt: checkOf(h, input), MaxTokens: 2048}, "hook")
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *server) promptHook(ctx context.Context, h *settings.Hook, input []byte)
 	return verdictOf(h, reply.Text)
 }
 
-// agentHook has an agent look into the input of a hook. It has tools that only read.
+// agentHook lets an agent with read-only tools check the input of a hook.
 func (s *server) agentHook(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error) {
 	answer, err := engine.CheckByAgent(ctx, s.conv, h.Spec.Model, strings.TrimSpace(hookPrompt)+"\n\n"+agentHookNote, checkOf(h, input))
 	if err != nil {
@@ -92,10 +92,10 @@ func (s *server) agentHook(ctx context.Context, h *settings.Hook, input []byte) 
 	return "", refused, err
 }
 
-// agentHookNote is what an agent that checks something learns beside hookPrompt.
+// agentHookNote is added to hookPrompt for an agent.
 const agentHookNote = "Look into files with your tools where the check needs it. Then give the answer by calling StructuredOutput."
 
-// checkOf is what a model is asked: the check, with the input of the hook.
+// checkOf returns the prompt for a model: the check, with the input of the hook.
 func checkOf(h *settings.Hook, input []byte) string {
 	facts := strings.TrimSpace(string(input))
 	text := strings.ReplaceAll(h.Spec.Prompt, "$ARGUMENTS", facts)
@@ -105,7 +105,7 @@ func checkOf(h *settings.Hook, input []byte) string {
 	return text
 }
 
-// verdictOf reads the answer of a model about a check.
+// verdictOf parses the answer of a model about a check.
 func verdictOf(h *settings.Hook, answer string) (said, refused string, err error) {
 	var verdict struct {
 		OK     *bool  `json:"ok"`
@@ -124,7 +124,7 @@ func verdictOf(h *settings.Hook, answer string) (said, refused string, err error
 	return "", verdict.Reason, nil
 }
 
-// member is the place of a member of the input of a hook in a string.
+// member matches the place of an input member in a string.
 var member = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z0-9_.]+)\}`) })
 
 // toolHook calls a tool of an MCP server.

@@ -18,16 +18,16 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A hookMatcher is callbacks that the host registered for an event.
+// A hookMatcher holds the callbacks that the host registered for an event.
 type hookMatcher struct {
 	matcher hook.Matcher
 	text    string // of the matcher
 	ids     []string
 	timeout time.Duration
-	failure string // "block", "ask" or "continue"; empty means what the event asks for
+	failure string // "block", "ask" or "continue"; empty means the default of the event
 }
 
-// registerHooks takes the hooks of initialize in place of those there were.
+// registerHooks replaces the hooks of the host by those of initialize.
 func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,8 +35,8 @@ func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 	for event, list := range hooks {
 		for _, m := range list {
 			h := &hookMatcher{text: m.Matcher, ids: m.HookCallbackIDs, timeout: time.Duration(m.Timeout * float64(time.Second)), failure: m.OnFailure}
-			// A matcher that cannot be read is for everything: a hook that
-			// guards too much does less harm than one that guards nothing.
+			// An invalid matcher matches everything: a hook that guards too much does less
+			// harm than one that guards nothing.
 			if matcher, err := hook.Compile(m.Matcher); err == nil {
 				h.matcher = matcher
 			}
@@ -45,7 +45,7 @@ func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 	}
 }
 
-// commandHooks makes the hooks of settings ready, and more of them.
+// commandHooks returns a runner for the hooks of settings and plugins, and the given ones.
 func (s *server) commandHooks(prefs *settings.Settings, held ...settings.Hook) (*hook.Runner, error) {
 	hooks := slices.Concat(prefs.Hooks(), settings.Guards(prefs), held)
 	for _, p := range s.plugins() {
@@ -58,7 +58,7 @@ func (s *server) commandHooks(prefs *settings.Settings, held ...settings.Hook) (
 	return s.newRunner(hooks)
 }
 
-// newRunner makes what runs hooks that are commands.
+// newRunner returns a runner for hooks that are commands.
 func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	for i, h := range hooks {
 		if !h.CanRun() {
@@ -80,12 +80,12 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 		Fits:  s.fits,
 		Kinds: s.hookKinds(),
 		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.tell, All: s.set.flags.HookEvents,
-		// It must not wait: a conversation that ends waits for its hooks.
+		// Do not wait for Do: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
 	})
 }
 
-// setupTrigger is why Setup hooks run, empty if they do not.
+// setupTrigger returns why Setup hooks run, or "" if they do not.
 func setupTrigger(f *cli.Flags) string {
 	switch {
 	case f.Init || f.InitOnly:
@@ -96,8 +96,8 @@ func setupTrigger(f *cli.Flags) string {
 	return ""
 }
 
-// setUp runs the hooks of settings and plugins for setting up and for the start of a
-// session, and nothing else. It returns the exit status: 1 if one failed or objects.
+// setUp only runs the hooks of settings and plugins for setup and for the start of a
+// session. It returns the exit status: 1 if one failed or blocks.
 func (set *setup) setUp(ctx context.Context, stderr io.Writer) int {
 	hooks := set.prefs().Hooks()
 	for _, p := range set.loadProject().Plugins {
@@ -134,7 +134,7 @@ func (set *setup) setUp(ctx context.Context, stderr io.Writer) int {
 	return status
 }
 
-// startHooks makes the hooks of settings those that are called.
+// startHooks starts to use the hooks of settings.
 func (s *server) startHooks() error {
 	commands, err := s.commandHooks(s.set.prefs())
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *server) startHooks() error {
 	return nil
 }
 
-// fits reports whether a hook with a condition is for a call.
+// fits reports whether a hook with a condition applies to a call.
 func (s *server) fits(rule string, in wire.HookInput) bool {
 	switch in := in.(type) {
 	case *wire.PreToolUseInput:
@@ -169,8 +169,8 @@ func (s *server) hears(event wire.HookEvent) bool {
 	return len(s.hooks[event]) > 0 || s.runner.Has(event)
 }
 
-// elicitHooks has the hooks for what an MCP server wants to know answer in the user's place,
-// and look at the answer.
+// elicitHooks runs the hooks for a question of an MCP server. They may answer for the user,
+// and inspect the answer.
 func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func() (*wire.ElicitResult, error)) (*wire.ElicitResult, error) {
 	var answer *wire.ElicitResult
 	if s.hears(wire.EventElicitation) {
@@ -208,8 +208,8 @@ func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func(
 	return answer, nil
 }
 
-// callHooks calls the hooks for an event that is not of a turn, and emits what they say to
-// the user.
+// callHooks runs the hooks for an event outside of a turn, and emits their messages to the
+// user.
 func (s *server) callHooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
 	v := s.conv.Hooks(ctx, in, subject)
 	for _, m := range v.Notes {
@@ -218,16 +218,16 @@ func (s *server) callHooks(ctx context.Context, in wire.HookInput, subject strin
 	return v
 }
 
-// useHooks puts hooks of settings in place of those there were.
+// useHooks replaces the hooks of settings.
 func (s *server) useHooks(r *hook.Runner) {
 	s.mu.Lock()
 	old := s.runner
 	s.runner = r
 	s.mu.Unlock()
-	go old.Close() // what it runs may wait for us
+	go old.Close() // its hooks may wait for us
 }
 
-// closeHooks ends the hooks of settings that still run.
+// closeHooks stops the running hooks of settings.
 func (s *server) closeHooks() {
 	s.mu.Lock()
 	r := s.runner
@@ -277,8 +277,8 @@ func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseI
 	return answers
 }
 
-// hostHears reports whether the host's own hooks are called for a moment. It knows by
-// itself when it starts a session and when it ends it.
+// hostHears reports whether the host's own hooks run for an event. The host itself starts
+// and ends sessions, so it gets no hooks for that.
 func hostHears(in wire.HookInput) bool {
 	switch in := in.(type) {
 	case *wire.SessionStartInput:
@@ -286,9 +286,9 @@ func hostHears(in wire.HookInput) bool {
 	case *wire.SessionEndInput:
 		return in.Reason == "clear"
 	case *wire.InstructionsLoadedInput, *wire.SetupInput:
-		return false // as with the official command
+		return false // as in the official command
 	case *wire.NotificationInput:
-		return in.NotificationType != "permission_prompt" // it is being asked
+		return in.NotificationType != "permission_prompt" // the host receives the permission request itself
 	}
 	return true
 }
@@ -303,9 +303,8 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %v", limit))
 	defer cancel()
 	decides := settings.Decides(in.Event())
-	// A hook that can decide and does not decides no, or has it asked if that is what the
-	// host registered. One that says itself that it failed may have been registered to
-	// be skipped.
+	// A hook that can decide and does not, denies, or asks for permission if the host
+	// registered it so. One that reports its own failure may be registered to be skipped.
 	failed := func(err error, passable bool) hook.Answer {
 		answer.Err = err
 		switch {
@@ -331,7 +330,7 @@ func (s *server) hook(ctx context.Context, m *hookMatcher, id string, in wire.Ho
 		}
 	}
 	if err := hook.Check(out, in.Event()); err != nil {
-		// It wanted to decide, and nobody knows what: that is no yes.
+		// The decision of the hook is unknown, so it must not count as an approval.
 		return failed(fmt.Errorf("its answer is invalid: %w", err), false)
 	}
 	if !out.Async {

@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Logins is where the user's logins to MCP servers are kept: a file of the config directory.
-// Nil means no config directory.
+// Logins returns the stored logins of the user to MCP servers: a file in the config directory. It is nil
+// without a config directory.
 func (cfg *Config) Logins() *mcp.Logins {
 	dir := cfg.ConfigDir()
 	if dir == "" {
@@ -24,8 +24,8 @@ func (cfg *Config) Logins() *mcp.Logins {
 	return &mcp.Logins{File: filepath.Join(dir, "parley-logins.json")}
 }
 
-// logins is where logins are kept, where the user's settings count. Else a login ends with
-// the conversation: what one user of a service did is nothing for the next.
+// logins returns the stored logins if the user's settings are read. Otherwise a login ends with the
+// conversation: the login of one user of a service must not be used for the next.
 func (set *setup) logins() *mcp.Logins {
 	if !set.prefs().Sources().User {
 		return nil
@@ -33,9 +33,9 @@ func (set *setup) logins() *mcp.Logins {
 	return set.cfg.Logins()
 }
 
-// AuthorizeServer has the user log in to an MCP server on the network that the arguments of a command
-// line name, or the project if it is trusted, and keeps the login for the conversations to come. It calls show
-// with the address that the user has to open, and returns when that is done, or when ctx ends.
+// AuthorizeServer lets the user log in to an MCP server on the network that the arguments of a command line
+// name, or the project if it is trusted, and stores the login for later conversations. It calls show with the
+// address that the user has to open, and returns when the login is complete, or when ctx ends.
 func AuthorizeServer(ctx context.Context, cfg Config, args []string, name string, show func(address string)) error {
 	flags, err := cli.Parse(args)
 	if err != nil {

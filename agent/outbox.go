@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An outbox is the one writer of a connection: what leaves leaves in the order in
-// which it was put in. Several messages that wait are written together.
+// An outbox is the only writer of a connection: messages are sent in the order in which
+// they were added. Several waiting messages are written together.
 type outbox struct {
 	w io.Writer
 
@@ -21,13 +21,13 @@ type outbox struct {
 	failed error
 	more   chan struct{}
 	done   chan struct{}
-	gone   chan struct{} // closed when nobody is to wait for done
+	gone   chan struct{} // closed to stop waiting for done
 
-	writing time.Time // since when the writer writes; zero while it does not
+	writing time.Time // start of the present write; zero if there is none
 }
 
-// maxOutbox is how many bytes may wait before whoever speaks waits, too: a host
-// that does not read slows the conversation down.
+// maxOutbox is how many bytes may wait before senders wait, too: a host that does not
+// read slows the conversation down.
 const maxOutbox = 16 << 20
 
 func newOutbox(w io.Writer) *outbox {
@@ -37,14 +37,15 @@ func newOutbox(w io.Writer) *outbox {
 	return o
 }
 
-// put adds a message. Its error is that of a message that cannot be encoded.
+// put adds a message. It returns an error if the message cannot be encoded.
 func (o *outbox) put(m wire.Message) error {
 	_, err := o.putUnless(nil, m)
 	return err
 }
 
-// putUnless adds a message unless done is closed. It reports false if so: whoever
-// closes done and then puts a message can rely on it that this one does not follow.
+// putUnless adds a message unless done is closed, and reports whether it did. A caller
+// that closes done and then puts a message can rely on it that this one does not
+// follow.
 func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,7 +76,7 @@ func (o *outbox) poke() {
 	}
 }
 
-// watch ends all waits when the host has not read for that long. Unread messages
+// watch ends all waits when the host has not read for the given time. Unread messages
 // are lost. It returns when the outbox is closed.
 func (o *outbox) watch(grace time.Duration) {
 	tick := time.NewTicker(grace / 4)
@@ -104,7 +105,7 @@ func (o *outbox) watch(grace time.Duration) {
 
 var errUnread = errors.New("the host does not read")
 
-// end takes no more messages. Those that wait are still written.
+// end rejects further messages. Waiting ones are still written.
 func (o *outbox) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,7 +114,7 @@ func (o *outbox) end() {
 	o.poke()
 }
 
-// close writes what is left and returns when it is written, or given up.
+// close writes the remaining messages and returns when they are written, or abandoned.
 func (o *outbox) close() error {
 	o.end()
 	select {

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// ownTemp returns a directory for the files that tools put aside: below the temporary
-// directory, or the next best place if somebody else made that one first. It belongs
-// to this user alone and its path has no symbolic links. It is empty if there is no
-// such place; problem then says why, or why the first choice was not taken.
+// ownTemp returns a directory for the files of tools: below the temporary directory, or
+// the next best place if another user created that one first. It belongs to this user
+// only and its path has no symbolic links. It is empty if there is no such place;
+// problem then explains why, or why the first choice was not used.
 func (cfg *Config) ownTemp() (dir, problem string) {
 	places := []string{filepath.Join(os.TempDir(), "parley-"+strconv.Itoa(os.Getuid()))}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
@@ -31,8 +31,8 @@ func (cfg *Config) ownTemp() (dir, problem string) {
 	return "", problem
 }
 
-// privateDir makes a directory that nobody else can change or read, in one that
-// exists. It returns its path without symbolic links.
+// privateDir creates a directory that nobody else can change or read, in an existing
+// one. It returns its path without symbolic links.
 func privateDir(path string) (string, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {

@@ -4,5 +4,5 @@ package agent
 
 import "io/fs"
 
-// ownedAlone trusts the temporary directory, which is the user's own on this system.
+// ownedAlone trusts the temporary directory, which belongs to the user on this system.
 func ownedAlone(string, fs.FileInfo, fs.FileInfo) error { return nil }

@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// ownedAlone reports whether a directory belongs to this user and nobody else can
-// change it, read it or put another one in its place. Rights of our own that are too
-// wide are taken away.
+// ownedAlone returns an error unless a directory belongs to this user and nobody else
+// can change it, read it or replace it. It removes permissions of our own that are too
+// wide.
 func ownedAlone(path string, info, above fs.FileInfo) error {
 	me := uint32(os.Geteuid())
 	if st, ok := above.Sys().(*syscall.Stat_t); ok {

@@ -13,15 +13,15 @@ import (
 	"github.com/parley-go/parley/internal/regular"
 )
 
-// pluginRoot is what a plugin writes for the directory that it is in.
+// pluginRoot is the placeholder for the directory of a plugin.
 const pluginRoot = "${CLAUDE_PLUGIN_ROOT}"
 
-// A plugin is there because the user or the host named its directory, or the user installed
-// and enabled it. So what it brings runs as if they had written it: agents, hooks and MCP servers. Commands,
-// skills and styles are the matter of package project.
+// A plugin is used because the user or the host named its directory, or the user installed and enabled it.
+// So its agents, hooks and MCP servers run as if they had written them. Package project handles commands,
+// skills and styles.
 
-// installedPlugins returns the ids of the plugins that the user installed and the settings
-// enable, by their directories. A project enables none.
+// installedPlugins returns the ids of the plugins that the user installed and the settings enable, by their
+// directories. A project cannot enable any.
 func (set *setup) installedPlugins() map[string]string {
 	dir := set.cfg.ConfigDir()
 	raw, _ := set.prefs().Get("enabledPlugins")
@@ -56,13 +56,13 @@ func (s *server) plugins() []*project.PluginInfo {
 	return s.conv.Project().Plugins
 }
 
-// readPlugin reads a file of JSON of a plugin, with its directory in place.
+// readPlugin reads a JSON file of a plugin and replaces the placeholder of its directory.
 func readPlugin(p *project.PluginInfo, path string) ([]byte, error) {
 	text, err := regular.Read(path, maxFile)
 	return []byte(strings.ReplaceAll(string(text), pluginRoot, jsonText(p.Dir))), err
 }
 
-// jsonText returns a text as it is written inside of a string of JSON.
+// jsonText returns a text as the inside of a JSON string.
 func jsonText(s string) string {
 	raw, _ := json.Marshal(s)
 	return string(raw[1 : len(raw)-1])
@@ -80,8 +80,7 @@ func (set *setup) pluginHooks(prefs *settings.Settings, p *project.PluginInfo) (
 	return prefs.HooksIn(p.Hooks, text)
 }
 
-// connectPlugins begins to connect the MCP servers of plugins, which are named
-// plugin:PLUGIN:SERVER.
+// connectPlugins starts to connect the MCP servers of plugins, which are named plugin:PLUGIN:SERVER.
 func (s *server) connectPlugins() {
 	if s.set.flags.StrictMCP {
 		return
@@ -106,7 +105,7 @@ func (set *setup) pluginServers(p *project.PluginInfo) ([]mcp.Server, error) {
 	}
 	var doc map[string]json.RawMessage
 	if json.Unmarshal(text, &doc) == nil && doc["mcpServers"] == nil {
-		// The servers alone are a file as well.
+		// A file with only the servers is valid as well.
 		text = append(append([]byte(`{"mcpServers":`), text...), '}')
 	}
 	servers, err := parseServers(text, set.vars)

@@ -25,8 +25,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// loadProject reads what the user and the project say, from the same sources as the
-// settings.
+// loadProject reads the files of the user and the project, from the same sources as the settings.
 func (set *setup) loadProject() *project.Context {
 	var sources []string
 	for name, ok := range map[string]bool{project.User: set.prefs().Sources().User, project.Project: set.prefs().Sources().Project, project.Local: set.prefs().Sources().Local} {
@@ -43,8 +42,9 @@ func (set *setup) loadProject() *project.Context {
 	})
 }
 
-// memoryDir returns where the model keeps notes about the project between sessions; it is empty if it
-// keeps none. It does if the user has switched that on, or has such a directory and not switched it off.
+// memoryDir returns the directory of the model's notes about the project; it is empty if it keeps none.
+// It keeps notes if the user has enabled that, or if the directory exists and the user has not disabled
+// it.
 func (set *setup) memoryDir() string {
 	prefs := set.prefs()
 	raw, _ := prefs.Get("autoMemoryEnabled")
@@ -67,12 +67,12 @@ func (set *setup) memoryDir() string {
 	return filepath.Clean(dir)
 }
 
-// hides returns a function that reports whether a rule denies that a file is read. It
-// asks the conversation, or the rules that it begins with.
+// hides returns a function that reports whether a rule denies reading a file. It uses the rules of the
+// conversation, or the initial rules before it starts.
 func (set *setup) hides() func(path string, target *tool.Target) bool {
 	begin := sync.OnceValue(func() *policy.Policy {
 		rules, err := set.rules()
-		if err != nil { // then there is no conversation
+		if err != nil { // no conversation starts then
 			return policy.New()
 		}
 		return rules
@@ -90,7 +90,7 @@ func (set *setup) skillTool() bool {
 	return !set.flags.NoSlashCommands && set.offered("Skill")
 }
 
-// newLog begins another session in the place of the one that runs.
+// newLog starts another session instead of the running one.
 func (set *setup) newLog(id string) (session.Log, error) {
 	store := set.openStore()
 	if store == nil {
@@ -104,8 +104,7 @@ func (set *setup) newLog(id string) (session.Log, error) {
 	return log, err
 }
 
-// git runs git for the state of the repository, with no configuration of the user
-// or the system.
+// git runs git to read the state of the repository, without configuration of the user or the system.
 func (set *setup) git(ctx context.Context, dir string, args []string) ([]byte, error) {
 	path, err := set.findProgram("git")
 	if err != nil {
@@ -157,8 +156,8 @@ func (b *cappedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// findProgram finds a program on the path of the environment. A project does not
-// get to say what it is.
+// findProgram finds a program in the PATH of the environment. A project must not choose which one is
+// used.
 func (set *setup) findProgram(name string) (string, error) {
 	if runtime.GOOS == "windows" {
 		name += ".exe"
@@ -186,13 +185,13 @@ func (s *server) styleNames() []string {
 	return names
 }
 
-// reload reads what the user and the project say again. It is called inside of
+// reload reads the files of the user and the project again. It is called inside of
 // [engine.Conversation.Do].
 func (s *server) reload() error {
 	before := len(s.plugins())
 	s.conv.SetProject(s.set.loadProject())
 	if s.hears(wire.EventConfigChange) {
-		go func() { // it must not wait for hooks: the conversation waits for it
+		go func() { // do not wait for hooks: the conversation waits for reload
 			v := s.conv.Hooks(context.Background(), &wire.ConfigChangeInput{Source: "skills"}, "skills")
 			s.conv.Do(func() { s.conv.TellHooks(v) })
 		}()
@@ -209,7 +208,7 @@ func (s *server) reload() error {
 	return s.conv.Change(engine.Changes{Agents: s.set.pluginAgents(s.conv.Project())})
 }
 
-// addPlugins takes the plugins that a host names with initialize.
+// addPlugins adds the plugins that a host names in initialize.
 func (s *server) addPlugins(list []*wire.PluginConfig) {
 	for _, p := range list {
 		if p.Type != "" && p.Type != "local" || p.Path == "" {
@@ -225,11 +224,11 @@ func (s *server) addPlugins(list []*wire.PluginConfig) {
 	}
 }
 
-// trustsFile reports whether a file of the project may grant and run something.
+// trustsFile reports whether a file of the project may allow and run something.
 func (set *setup) trustsFile(path string, content []byte) bool {
 	rel, err := filepath.Rel(set.cfg.Cwd, path)
 	if err != nil || strings.HasPrefix(rel, "..") {
-		return false // what is above is not looked at by those who trust
+		return false // trust does not cover the directories above
 	}
 	return set.prefs().TrustsFile(path, content)
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/parley-go/parley/internal/regular"
 )
 
-// model returns what answers. It connects to nothing yet.
+// model returns the model. It does not connect yet.
 func (set *setup) model() (model.Model, error) {
 	m, err := set.anyModel()
 	if err != nil || set.cfg.AllowModel == nil {
@@ -101,8 +101,8 @@ func (set *setup) anyModel() (model.Model, error) {
 	return m, nil
 }
 
-// MissingCredentials reports whether an agent with this config and these arguments of its command
-// line has no key, token or provider that would let it ask a model. It connects to nothing.
+// MissingCredentials reports whether an agent with this config and these command line arguments
+// has no key, token or provider for a model. It connects to nothing.
 func MissingCredentials(cfg Config, args ...string) bool {
 	flags, err := cli.Parse(args)
 	if err != nil {
@@ -118,7 +118,7 @@ func MissingCredentials(cfg Config, args ...string) bool {
 	return err == nil && ok && errors.Is(f.err, model.ErrNoCredentials)
 }
 
-// startError makes a sentence of an error that keeps the agent from starting.
+// startError returns a sentence about an error that prevents the agent from starting.
 func startError(err error) error {
 	if strings.HasPrefix(err.Error(), "Error: ") {
 		return err
@@ -126,8 +126,7 @@ func startError(err error) error {
 	return fmt.Errorf("Error: %w", err)
 }
 
-// providerName returns who serves the model: what the flag says, or the
-// environment.
+// providerName returns the provider of the model: that of the flag, or of the environment.
 func (set *setup) providerName() string {
 	switch {
 	case set.flags.Provider != "":
@@ -142,7 +141,7 @@ func (set *setup) providerName() string {
 	return "anthropic"
 }
 
-// isOn reports whether a variable of the environment says yes.
+// isOn reports whether the value of an environment variable means yes.
 func isOn(v string) bool {
 	switch strings.ToLower(strings.TrimSpace(v)) {
 	case "1", "true", "yes", "on":
@@ -205,7 +204,7 @@ func (set *setup) anthropic() (model.Model, error) {
 	return anthropic.New(cfg)
 }
 
-// configKey returns the key of the config file; it is empty if there is none.
+// configKey returns the key in the config file, or "".
 func (set *setup) configKey() (string, error) {
 	if set.cfg.Home == "" {
 		return "", nil
@@ -228,8 +227,8 @@ func (set *setup) configKey() (string, error) {
 	return cmp.Or(file.APIKey, file.APIKey2), nil
 }
 
-// bedrock is Claude on Amazon Bedrock. Credentials are an API key of Bedrock, keys in
-// the environment, a helper, or keys in the user's AWS files.
+// bedrock returns Claude on Amazon Bedrock. Credentials are an API key of Bedrock, keys in the
+// environment, a helper, or keys in the user's AWS files.
 func (set *setup) bedrock() (model.Model, error) {
 	header, err := set.customHeader()
 	if err != nil {
@@ -280,7 +279,7 @@ func (set *setup) awsProfile(name string) (map[string]string, error) {
 	read := func(path, section string) error {
 		text, err := regular.Read(path, maxFile)
 		if err != nil {
-			return nil // which is as if it were empty
+			return nil // the same as an empty file
 		}
 		in := false
 		lines := bufio.NewScanner(bytes.NewReader(text))
@@ -317,8 +316,8 @@ func (set *setup) awsProfile(name string) (map[string]string, error) {
 	return values, errors.Join(read(file("AWS_CONFIG_FILE", "config"), section), read(file("AWS_SHARED_CREDENTIALS_FILE", "credentials"), name))
 }
 
-// vertex is Claude on Google Vertex AI. Credentials are a file that the environment
-// names, what gcloud keeps of the user, or those of a machine at Google.
+// vertex returns Claude on Google Vertex AI. Credentials are a file that the environment names,
+// those that gcloud stores for the user, or those of a machine at Google.
 func (set *setup) vertex() (model.Model, error) {
 	header, err := set.customHeader()
 	if err != nil {
@@ -368,8 +367,8 @@ func (set *setup) vertex() (model.Model, error) {
 	return vertex.New(cfg)
 }
 
-// smallModel is what tools may ask beside the conversation. A model that the host
-// brought, and a script, are asked only what they expect.
+// smallModel returns the model that tools may use beside the conversation. A model of the host,
+// or a script, receives only the requests that it expects.
 func (set *setup) smallModel() string {
 	if set.cfg.Model != nil {
 		return ""
@@ -383,15 +382,14 @@ func (set *setup) smallModel() string {
 	return "haiku"
 }
 
-// serverTools reports whether the provider runs tools such as web_search by itself.
+// serverTools reports whether the provider runs tools such as web_search itself.
 func (set *setup) serverTools() bool {
 	name := set.providerName()
 	return set.cfg.Model == nil && (name == "anthropic" || name == "vertex")
 }
 
-// searchEndpoint is where WebSearch asks, if the environment names an address:
-// PARLEY_SEARCH_URL, with the header PARLEY_SEARCH_HEADER for its key. It is nil if
-// not.
+// searchEndpoint returns the endpoint of WebSearch if the environment names one:
+// PARLEY_SEARCH_URL, with the header PARLEY_SEARCH_HEADER for its key. Otherwise it returns nil.
 func (set *setup) searchEndpoint() *websearch.Options {
 	address := set.vars["PARLEY_SEARCH_URL"]
 	if address == "" {
@@ -404,7 +402,7 @@ func (set *setup) searchEndpoint() *websearch.Options {
 	return opts
 }
 
-// userAgent is the User-Agent header for model servers.
+// userAgent returns the User-Agent header for model servers.
 func (set *setup) userAgent() string {
 	s := "parley/" + cmp.Or(set.cfg.OwnVersion, "dev") + " (" + cmp.Or(set.vars["CLAUDE_CODE_ENTRYPOINT"], "sdk-cli")
 	if v := set.vars["CLAUDE_AGENT_SDK_VERSION"]; v != "" {
@@ -421,7 +419,7 @@ func (set *setup) userAgent() string {
 	}, s+")")
 }
 
-// customHeader reads ANTHROPIC_CUSTOM_HEADERS: a header on each line.
+// customHeader parses ANTHROPIC_CUSTOM_HEADERS: one header per line.
 func (set *setup) customHeader() (http.Header, error) {
 	header := http.Header{}
 	for line := range strings.Lines(set.vars["ANTHROPIC_CUSTOM_HEADERS"]) {
@@ -437,7 +435,7 @@ func (set *setup) customHeader() (http.Header, error) {
 	return header, nil
 }
 
-// newTransport returns the connections that agents in one process share.
+// newTransport returns the transport that agents in one process share.
 func newTransport(environ []string) *http.Transport {
 	return &http.Transport{
 		Proxy:               proxyOf(environ),
@@ -447,20 +445,19 @@ func newTransport(environ []string) *http.Transport {
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true, // compressed streams are held back until a block is full
+		DisableCompression:  true, // servers hold back compressed streams until a block is full
 	}
 }
 
-// failing is a model that cannot be asked, and says why.
+// failing is a model that cannot be used, and returns the reason.
 type failing struct{ err error }
 
 func (f failing) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) { yield(model.Event{}, f.err) }
 }
 
-// loadModels makes the catalog that of the user: with the models of the file in the
-// home and of the flag, and with the aliases that the provider and the environment
-// give another meaning.
+// loadModels extends the catalog with the models of the user's file and of the flag, and with the
+// aliases of the provider and the environment.
 func (set *setup) loadModels() error {
 	var files []string
 	if set.cfg.Home != "" {
@@ -507,7 +504,7 @@ func (set *setup) loadModels() error {
 	return nil
 }
 
-// telemetryProvider is how OpenTelemetry's conventions name the provider.
+// telemetryProvider returns the name of the provider in OpenTelemetry's conventions.
 func (set *setup) telemetryProvider() string {
 	switch name := set.providerName(); name {
 	case "bedrock":

@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// proxyOf returns the proxies that an environment names, nil if it names none. Loopback
-// is never behind one. It does what golang.org/x/net/http/httpproxy does, which would
-// link a second table of Unicode; a test compares the two.
+// proxyOf returns a function for the proxies that an environment names, or nil.
+// Loopback is never reached through one. It behaves like
+// golang.org/x/net/http/httpproxy, which would link a second table of Unicode; a test
+// compares the two.
 func proxyOf(environ []string) func(*http.Request) (*url.URL, error) {
 	vars := map[string]string{}
 	for _, kv := range environ {
@@ -44,7 +45,7 @@ func proxyOf(environ []string) func(*http.Request) (*url.URL, error) {
 }
 
 // withoutProxy reports whether an address is reached directly: it is loopback, or one
-// of the patterns is it, a domain above it, or a network that it is in.
+// of the patterns is its name, a domain above it, or a network that contains it.
 func withoutProxy(patterns []string, u *url.URL) bool {
 	host := strings.ToLower(u.Hostname())
 	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])

@@ -15,10 +15,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// refresh looks whether files that the conversation depends on have changed: those of its
-// settings, and those that hooks watch. It is called before a prompt is taken and before a
-// call is judged, from goroutines that may wait for hooks but do not own the conversation;
-// one at a time looks, and the others are judged by what it found.
+// refresh checks whether files that the conversation depends on have changed: those of its
+// settings, and those that hooks watch. It is called before a prompt is handled and before a
+// call is decided, from goroutines that may wait for hooks but do not own the conversation.
+// One at a time checks; the others use its result.
 func (s *server) refresh(ctx context.Context) {
 	select {
 	case s.refreshing <- struct{}{}:
@@ -32,13 +32,13 @@ func (s *server) refresh(ctx context.Context) {
 	s.filesChanged(ctx)
 }
 
-// settingsChanged has settings read again. Hooks run for each file first, and can block
-// its change, except for managed settings.
+// settingsChanged reads the settings again. Hooks run for each file first, and can block its
+// change, except for managed settings.
 func (s *server) settingsChanged(ctx context.Context, changed []settings.File) {
 	var keep []settings.File
 	for _, f := range changed {
 		if own, ok := s.set.written.Load(f.File); ok && f.Same(own.(settings.File)) {
-			continue // hooks have heard of it when it was written
+			continue // hooks ran when it was written
 		}
 		in := &wire.ConfigChangeInput{HookBase: wire.HookBase{Cwd: s.set.cfg.Cwd}, Source: configSource(f.Layer), FilePath: f.File}
 		v := s.conv.Hooks(ctx, in, in.Source)
@@ -51,11 +51,11 @@ func (s *server) settingsChanged(ctx context.Context, changed []settings.File) {
 		}
 	}
 	if err := s.reread(keep); err != nil {
-		s.reread(changed) // none of it counts
+		s.reread(changed) // keep the previous settings
 	}
 }
 
-// reread has settings read again, but for files that are taken as they were.
+// reread reads the settings again, except for the files in keep.
 func (s *server) reread(keep []settings.File) (err error) {
 	next, errs := s.set.prefs().Reload(keep)
 	s.conv.Do(func() {
@@ -77,7 +77,7 @@ func (s *server) warn(format string, args ...any) {
 	s.tell(&wire.Informational{Content: fmt.Sprintf(format, args...), Level: "warning"})
 }
 
-// configSource is a layer as ConfigChange hooks receive it.
+// configSource returns the name of a layer for ConfigChange hooks.
 func configSource(l settings.Layer) string {
 	if l == settings.Managed {
 		return "policy_settings"
@@ -85,10 +85,10 @@ func configSource(l settings.Layer) string {
 	return string(l) + "_settings"
 }
 
-// adopt makes ready that settings count from now on: rules, hooks, directories, the
-// environment of commands, and whether the mode bypassPermissions is allowed. A
-// project cannot remove deny rules and hooks that it had in this conversation. It and what it
-// returns are called inside of one [engine.Conversation.Do].
+// adopt prepares to apply settings: rules, hooks, directories, the environment of commands,
+// and whether the mode bypassPermissions is allowed. A project cannot remove deny rules and
+// hooks that it had in this conversation. adopt and the function that it returns are called
+// inside of one [engine.Conversation.Do].
 func (s *server) adopt(next *settings.Settings) (func(), error) {
 	set, old := s.set, s.set.prefs()
 	rules, err := fileRules(next)
@@ -118,8 +118,8 @@ func (s *server) adopt(next *settings.Settings) (func(), error) {
 	}, nil
 }
 
-// staysWith reports whether a rule stays when settings are read again: one that no file
-// has, such as those that are built in, and one by which a project forbids something.
+// staysWith reports whether a rule stays when settings are read again: a rule that is in no
+// file, such as a built-in one, and a restriction of a project.
 func staysWith(r policy.Rule, next *settings.Settings) bool {
 	if r.Behavior == wire.BehaviorAllow && next.ManagedRulesOnly() && r.Source.Layer != policy.LayerManaged {
 		return false
@@ -133,8 +133,8 @@ func staysWith(r policy.Rule, next *settings.Settings) bool {
 	return true
 }
 
-// heldHooks are the hooks of a project that can forbid something and are gone from its
-// settings, or were changed: they guard what they did until the conversation ends.
+// heldHooks returns the hooks of a project that can deny something and were removed from its
+// settings, or changed: they remain in effect until the conversation ends.
 func heldHooks(held, old, next []settings.Hook) []settings.Hook {
 	same := func(a settings.Hook) func(settings.Hook) bool {
 		return func(b settings.Hook) bool {
@@ -152,7 +152,8 @@ func heldHooks(held, old, next []settings.Hook) []settings.Hook {
 	return all
 }
 
-// changedEnv is what of an environment is new, other or gone, which is nil.
+// changedEnv returns the variables of an environment that were added or changed, and nil for
+// those that were removed.
 func changedEnv(before, after []string) map[string]*string {
 	read := func(environ []string) map[string]string {
 		vars := map[string]string{}
@@ -176,8 +177,8 @@ func changedEnv(before, after []string) map[string]*string {
 	return changes
 }
 
-// keep writes a change of the rules to a settings file, and remembers how the file looks
-// then: nobody else has changed it.
+// keep writes a change of the rules to a settings file, and records the state of the file
+// afterwards, so that it does not count as a change by others.
 func (set *setup) keep(u *wire.PermissionUpdate) (string, error) {
 	path, err := set.prefs().Keep(u)
 	if path != "" {
@@ -186,18 +187,18 @@ func (set *setup) keep(u *wire.PermissionUpdate) (string, error) {
 	return path, err
 }
 
-// A watch is the files that hooks want to hear of.
+// A watch holds the files that hooks watch.
 type watch struct {
 	mu    sync.Mutex
-	asked []string                 // by hooks, with watchPaths
-	seen  map[string]settings.File // as they looked last
+	asked []string                 // requested by hooks with watchPaths
+	seen  map[string]settings.File // their last state
 }
 
 // maxWatched is how many files are watched.
 const maxWatched = 1000
 
-// takeWatch takes the files that hooks want watched from now on. Those of one moment take
-// the place of those of the one before.
+// takeWatch records the files that hooks watch from now on. Those of one event replace those
+// of the previous one.
 func (s *server) takeWatch(answers []hook.Answer) {
 	var paths []string
 	asked := false
@@ -227,9 +228,8 @@ func (s *server) takeWatch(answers []hook.Answer) {
 	s.watched(true)
 }
 
-// watched looks at the files that hooks want to hear of, and returns those that look
-// different than before, with what has become of them. With fresh it looks only at those
-// that it has not seen yet.
+// watched checks the files that hooks watch, and returns those that have changed, with the
+// kind of change. With fresh it only checks files that it has not seen yet.
 func (s *server) watched(fresh bool) (changed []settings.File, events []string) {
 	paths := s.hookFiles()
 	w := &s.watch
@@ -266,7 +266,7 @@ func (s *server) watched(fresh bool) (changed []settings.File, events []string) 
 	return changed, events
 }
 
-// hookFiles are the files that the matchers of FileChanged hooks name.
+// hookFiles returns the files that the matchers of FileChanged hooks name.
 func (s *server) hookFiles() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,7 +285,7 @@ func (s *server) hookFiles() []string {
 	return names
 }
 
-// filesChanged tells hooks of files that they watch.
+// filesChanged runs hooks for changed files that they watch.
 func (s *server) filesChanged(ctx context.Context) {
 	changed, events := s.watched(false)
 	for i, f := range changed {

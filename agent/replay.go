@@ -7,10 +7,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// replayHistory tells the host what a session that goes on holds, behind the first
-// init: its prompts and results as replayed messages of the user, its answers as
-// they were. It is asked for by --replay-history only: hosts that do not expect it
-// take old messages for new ones.
+// replayHistory sends the messages of a resumed session to the host, after the first
+// init: its prompts and results as replayed user messages, its answers unchanged. Only
+// --replay-history enables it, because hosts that do not expect it take old messages
+// for new ones.
 func (s *server) replayHistory(h *session.History) {
 	if h == nil {
 		return

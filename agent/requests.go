@@ -25,7 +25,7 @@ const (
 	mostHostRead = 64 << 20
 )
 
-// readFile returns a file that the rules let the model read without a question.
+// readFile returns a file that the model may read without permission.
 func (s *server) readFile(_ context.Context, req *wire.ReadFile) (any, error) {
 	limit := req.MaxBytes
 	if limit <= 0 {
@@ -40,7 +40,7 @@ func (s *server) readFile(_ context.Context, req *wire.ReadFile) (any, error) {
 		r.Encoding, r.Contents = "base64", base64.StdEncoding.EncodeToString(data)
 		return r, nil
 	}
-	if truncated { // a rune that the limit cuts is no error of the file
+	if truncated { // a rune that the limit cuts is not an error in the file
 		for n := 0; n < utf8.UTFMax && len(data) > 0 && !utf8.Valid(data); n++ {
 			if r, size := utf8.DecodeLastRune(data); r != utf8.RuneError || size > 1 {
 				break
@@ -135,7 +135,8 @@ func (s *server) setServerMode(req *wire.SetMCPPermissionModeOverride) (any, err
 	return r, nil
 }
 
-// ruleSources are the layers of rules as hosts know them, and whether a host may change them.
+// ruleSources are the names of the layers of rules for hosts, and whether a host may change
+// them.
 var ruleSources = map[policy.Layer][2]string{
 	policy.LayerUser: {"userSettings", "persistent"}, policy.LayerProject: {"projectSettings", "persistent"}, policy.LayerLocal: {"localSettings", "persistent"},
 	policy.LayerFlag: {"flagSettings", "readonly"}, policy.LayerManaged: {"policySettings", "readonly"}, policy.LayerCLI: {"cliArg", "session"},
@@ -267,7 +268,7 @@ var hookEvents = []struct {
 	{wire.EventMessageDisplay, "While text of the answer is shown", false},
 }
 
-// suggestFiles returns files that begin with what the host's user has typed behind an @.
+// suggestFiles returns files that match what the host's user has typed after an @.
 func (s *server) suggestFiles(ctx context.Context, req *wire.FileSuggestions) (any, error) {
 	r := &wire.FileSuggestionsResponse{Suggestions: []json.RawMessage{}, Cwd: s.set.env.Cwd()}
 	for _, path := range engine.SuggestFiles(ctx, s.conv, req.Query, 15) {
@@ -277,8 +278,8 @@ func (s *server) suggestFiles(ctx context.Context, req *wire.FileSuggestions) (a
 	return r, nil
 }
 
-// registerRoot makes a directory below the working directory, such as a repository that was
-// cloned there, a working directory of its own.
+// registerRoot makes a directory below the working directory, such as a cloned repository, a
+// separate working directory.
 func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 	if req.Directory == "" {
 		return nil, refuse("", "register_repo_root: target path could not be resolved")
@@ -323,7 +324,7 @@ func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 	return &wire.RegisterRepoRootResponse{Directory: dir}, nil
 }
 
-// sideQuestion has the model answer beside the conversation.
+// sideQuestion lets the model answer a question beside the conversation.
 func (s *server) sideQuestion(id string, req *wire.SideQuestion) {
 	s.conv.Do(func() { s.tell(&wire.ControlRequestProgress{RequestID: id, Status: "started"}) })
 	s.beside(id, func() {
@@ -336,7 +337,8 @@ func (s *server) sideQuestion(id string, req *wire.SideQuestion) {
 	})
 }
 
-// generateTitle has the model name the session. Without a title the answer has none.
+// generateTitle lets the model name the session. If it returns no title, the response has
+// none.
 func (s *server) generateTitle(ctx context.Context, req *wire.GenerateSessionTitle) (any, error) {
 	title, err := s.conv.GenerateTitle(ctx, req.Description, req.Persist)
 	if err != nil && s.set.cfg.Logger != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A route serves the control requests of one type: it says where they run, and how they
-// are answered.
+// A route serves the control requests of one type: it defines in which goroutine they run,
+// and how they are answered.
 type route struct {
 	subtype string
 	serve   func(s *server, id string, req wire.Request)
@@ -24,7 +24,7 @@ func newRoute[T wire.Request](serve func(s *server, id string, req T)) route {
 	return route{zero.Subtype(), func(s *server, id string, req wire.Request) { serve(s, id, req.(T)) }}
 }
 
-// byReader serves requests in the goroutine that reads, without the conversation.
+// byReader serves requests in the reading goroutine, without the conversation.
 func byReader[T wire.Request](f func(s *server, req T) (any, error)) route {
 	return newRoute(func(s *server, id string, req T) {
 		payload, err := f(s, req)
@@ -42,9 +42,9 @@ func byOwner[T wire.Request](f func(s *server, req T) (any, error)) route {
 	})
 }
 
-// later serves requests that may take their time in goroutines of their own. The handler
-// changes at once what requests behind this one must find changed, and returns what takes
-// time; what that emits comes before the response.
+// later serves requests that may take time in separate goroutines. The handler immediately
+// makes the changes that later requests depend on, and returns a function for the rest;
+// what that emits comes before the response.
 func later[T wire.Request](f func(s *server, req T) (func(context.Context) (any, error), error)) route {
 	return newRoute(func(s *server, id string, req T) {
 		finish, err := f(s, req)
@@ -63,15 +63,15 @@ func later[T wire.Request](f func(s *server, req T) (func(context.Context) (any,
 	})
 }
 
-// only is a handler of a later route that changes nothing at once.
+// only returns a handler of a later route that changes nothing immediately.
 func only[T wire.Request](f func(ctx context.Context, s *server, req T) (any, error)) func(*server, T) (func(context.Context) (any, error), error) {
 	return func(s *server, req T) (func(context.Context) (any, error), error) {
 		return func(ctx context.Context) (any, error) { return f(ctx, s, req) }, nil
 	}
 }
 
-// routes has a row for each type of control request that a host may send. Those of
-// newRoute respond by themselves, because something comes before or behind the response.
+// routes has an entry for each type of control request that a host may send. Those of
+// newRoute respond themselves, because something precedes or follows the response.
 var routes = sync.OnceValue(func() map[string]route {
 	table := map[string]route{}
 	for _, r := range []route{
@@ -195,8 +195,8 @@ var routes = sync.OnceValue(func() map[string]route {
 	return table
 })
 
-// control serves one request of the host. Requests are served in the order in which they
-// come.
+// control serves one request of the host. Requests are served in the order of their
+// arrival.
 func (s *server) control(m *wire.ControlRequest) {
 	name := m.Request.Subtype()
 	if r, ok := routes()[name]; ok {
@@ -209,23 +209,24 @@ func (s *server) control(m *wire.ControlRequest) {
 	s.respond(m.RequestID, nil, refuse("unsupported_request", "Unsupported control request subtype: %s", name))
 }
 
-// interrupt cuts off the turn that runs. The turn is cut off first, then its requests are
-// withdrawn, then the receipt is sent, then what is left of the turn. Nothing starts after
-// the receipt, and nobody mistakes a withdrawn request for one that failed.
+// interrupt interrupts the running turn. It first stops the turn, then cancels its
+// requests, then sends the receipt, and then the rest of the turn is emitted. Nothing
+// starts after the receipt, and nobody mistakes a cancelled request for a failed one.
 func (s *server) interrupt(id string, req *wire.Interrupt) {
 	s.stopTurn()
 	receipt := s.conv.Interrupt(req.CancelQueued)
 	s.respond(id, receipt, nil)
 }
 
-// stopTurn cuts off the turn that runs and returns when its requests are withdrawn.
+// stopTurn interrupts the running turn and returns when its requests are cancelled.
 func (s *server) stopTurn() {
 	s.conv.Stop()
 	s.mcp.CancelQuestions()
 	s.withdraw()
 }
 
-// setMode changes the permission mode. The response comes before the message that says so.
+// setMode changes the permission mode. The response is sent before the message about the
+// change.
 func (s *server) setMode(id string, req *wire.SetPermissionMode) {
 	mode, err := s.checkMode(req.Mode)
 	if err != nil {
@@ -236,7 +237,7 @@ func (s *server) setMode(id string, req *wire.SetPermissionMode) {
 	s.conv.SetMode(mode)
 }
 
-// setThinking bounds how much the model reasons.
+// setThinking limits how much the model reasons.
 func (s *server) setThinking(req *wire.SetMaxThinkingTokens) (any, error) {
 	if raw, ok := req.Extra["max_thinking_tokens"]; ok && string(raw) != "null" {
 		return nil, refuse("invalid_request", "set_max_thinking_tokens: max_thinking_tokens must be a number")
@@ -249,7 +250,7 @@ func (s *server) setThinking(req *wire.SetMaxThinkingTokens) (any, error) {
 	return nil, nil
 }
 
-// endSession ends the conversation once what the host asked for is answered.
+// endSession ends the conversation once the requests of the host are answered.
 func (s *server) endSession(id string) {
 	s.finishJobs(context.Background())
 	s.conv.Do(func() {
@@ -259,7 +260,7 @@ func (s *server) endSession(id string) {
 	})
 }
 
-// taskOutput returns the end of what a task has written.
+// taskOutput returns the end of a task's output.
 func (s *server) taskOutput(req *wire.GetTaskOutput) (any, error) {
 	task, ok := s.set.env.Tasks().Get(req.TaskID)
 	if !ok {
@@ -281,7 +282,8 @@ func (s *server) stopTask(req *wire.StopTask) (func(context.Context) (any, error
 	}, nil
 }
 
-// reloadPlugins reads what the user and the project say again, with more plugins.
+// reloadPlugins reads the files of the user and the project again, with additional
+// plugins.
 func (s *server) reloadPlugins(req *wire.ReloadPlugins) (any, error) {
 	if req.RefuseIfBusy && s.conv.Busy() {
 		return nil, refuse("reload_plugins_busy", "reload_plugins: a turn is running")

@@ -18,24 +18,24 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The codes of errors in JSON-RPC. Those from -32099 to -32000 are ours.
+// Error codes of JSON-RPC. Those from -32099 to -32000 are ours.
 const (
 	rpcParseError     = -32700
 	rpcInvalidRequest = -32600
 	rpcNoMethod       = -32601
 	rpcInvalidParams  = -32602
 	rpcInternal       = -32603
-	rpcRefused        = -32000 // the agent does not do it
-	rpcCancelled      = -32001 // the prompt was taken back before it had a turn
+	rpcRefused        = -32000 // the agent rejects it
+	rpcCancelled      = -32001 // the prompt was cancelled before its turn
 )
 
-// maxRPCLine bounds a message of the client.
+// maxRPCLine is the maximum size of a message of the client, in bytes.
 const maxRPCLine = 64 << 20
 
-// ServeRPC is the agent in another envelope: JSON-RPC 2.0, a message a line. A "run" has
-// a prompt answered; every control request of the protocol is a method, too; what the
-// agent says are notifications, and what it asks are requests. It returns the exit
-// status. The file docs/rpc.md has all of it.
+// ServeRPC runs the agent with another framing: JSON-RPC 2.0, one message per line. The
+// method "run" sends a prompt; every control request of the protocol is a method, too;
+// messages of the agent are notifications, and its requests are requests. It returns the
+// exit status. docs/rpc.md describes it.
 func ServeRPC(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags, err := cli.Parse(append([]string{"--print", "--verbose", "--input-format=stream-json", "--output-format=stream-json"}, args...))
 	if err == nil && (flags.HasPrompt || flags.InputFormat != "stream-json" || flags.OutputFormat != "stream-json") {
@@ -54,14 +54,14 @@ func ServeRPC(ctx context.Context, cfg Config, args []string, stdin io.Reader, s
 		read <- err
 	}()
 	code := run(ctx, cfg, flags, in, e, stderr)
-	in.Close() // whoever still reads is not held up
+	in.Close() // do not block a reader
 	e.abandon()
 	select {
 	case err := <-read:
 		if err != nil && code == 0 {
 			code = 1
 		}
-	default: // the input outlives an agent that was ended otherwise
+	default: // the input outlives an agent that ended for another reason
 	}
 	return code
 }
@@ -95,17 +95,17 @@ type envelope struct {
 	asked map[string]rpcRequest // other requests by the ids of control requests
 }
 
-// An rpcRequest is a request of the client that the agent is at.
+// An rpcRequest is a request of the client that the agent is processing.
 type rpcRequest struct {
-	id     json.RawMessage // none of a notification
-	batch  *rpcBatch       // that it was part of, if any
-	prompt string          // the uuid of one that it wants back
+	id     json.RawMessage // empty for a notification
+	batch  *rpcBatch       // the batch that it belongs to, if any
+	prompt string          // uuid of the prompt that it cancels
 }
 
-// An rpcBatch is several messages in one. Its requests are answered together, when each
-// has its answer.
+// An rpcBatch is a batch of messages. Its requests are answered together, when all have
+// a response.
 type rpcBatch struct {
-	open    int // requests without an answer, and one while the batch is read
+	open    int // number of unanswered requests, plus one while the batch is read
 	answers []*rpcMessage
 }
 
@@ -126,7 +126,7 @@ func (e *envelope) write(v any) error {
 	return err
 }
 
-// begin says that a request has to be answered.
+// begin counts a request that has to be answered.
 func (e *envelope) begin(req rpcRequest) {
 	if req.batch != nil && len(req.id) > 0 {
 		e.mu.Lock()
@@ -135,7 +135,7 @@ func (e *envelope) begin(req rpcRequest) {
 	}
 }
 
-// reply answers a request that was begun. A notification has no answer.
+// reply answers a request that was counted. A notification gets no response.
 func (e *envelope) reply(req rpcRequest, m *rpcMessage) error {
 	if len(req.id) == 0 {
 		return nil
@@ -147,7 +147,8 @@ func (e *envelope) reply(req rpcRequest, m *rpcMessage) error {
 	return e.close(req.batch, m)
 }
 
-// close adds an answer to a batch, if there is one, and writes it when it is whole.
+// close adds a response to a batch, if there is one, and writes the batch when it is
+// complete.
 func (e *envelope) close(b *rpcBatch, m *rpcMessage) error {
 	e.mu.Lock()
 	if m != nil {
@@ -163,7 +164,7 @@ func (e *envelope) close(b *rpcBatch, m *rpcMessage) error {
 	return e.write(b.answers)
 }
 
-// refuse answers what cannot be taken, also if it is not known who sent it.
+// refuse rejects a message, even if its sender is unknown.
 func (e *envelope) refuse(req rpcRequest, code int, format string, args ...any) error {
 	if len(req.id) == 0 {
 		req.id = json.RawMessage("null")
@@ -172,13 +173,13 @@ func (e *envelope) refuse(req rpcRequest, code int, format string, args ...any) 
 	return e.fail(req, code, format, args...)
 }
 
-// fail answers a request that was begun with an error.
+// fail answers a request that was counted with an error.
 func (e *envelope) fail(req rpcRequest, code int, format string, args ...any) error {
 	return e.reply(req, &rpcMessage{Error: &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}})
 }
 
-// read takes what the client says until it ends. A message that is malformed is
-// answered, and does not end it.
+// read handles messages of the client until the end of the input. A malformed message
+// gets an error response, and does not end it.
 func (e *envelope) read(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxRPCLine)
@@ -198,8 +199,8 @@ func (e *envelope) read(r io.Reader) error {
 	return nil
 }
 
-// takeAll takes a message of the client, or a batch of them. Its error is that the agent
-// reads no more.
+// takeAll handles a message of the client, or a batch of them. It returns an error if
+// the agent reads no more.
 func (e *envelope) takeAll(line []byte) error {
 	if line[0] != '[' {
 		return e.take(line, nil)
@@ -215,14 +216,14 @@ func (e *envelope) takeAll(line []byte) error {
 	}
 	b := &rpcBatch{open: 1}
 	var gone error
-	for _, one := range list { // all of it, so that each is answered
+	for _, one := range list { // all of them, so that each is answered
 		gone = cmp.Or(gone, e.take(one, b))
 	}
 	e.close(b, nil)
 	return gone
 }
 
-// take takes one message of the client, which may be part of a batch.
+// take handles one message of the client, which may be part of a batch.
 func (e *envelope) take(line []byte, b *rpcBatch) error {
 	var m struct {
 		Version *string         `json:"jsonrpc"`
@@ -268,7 +269,7 @@ func (e *envelope) take(line []byte, b *rpcBatch) error {
 	return e.control(req, *m.Method, params)
 }
 
-// run passes a prompt on. Its response is the result of the turn that answers it.
+// run forwards a prompt. Its response is the result of the turn that answers it.
 func (e *envelope) run(req rpcRequest, params map[string]json.RawMessage) error {
 	prompt := params["prompt"]
 	var content wire.Content
@@ -300,7 +301,7 @@ func (e *envelope) run(req rpcRequest, params map[string]json.RawMessage) error 
 	return e.toAgent(line)
 }
 
-// control passes a control request on.
+// control forwards a control request.
 func (e *envelope) control(req rpcRequest, method string, params map[string]json.RawMessage) error {
 	if params == nil {
 		params = map[string]json.RawMessage{}
@@ -321,11 +322,11 @@ func (e *envelope) control(req rpcRequest, method string, params map[string]json
 	return e.toAgent(line)
 }
 
-// answered passes on what the client says to a request of the agent.
+// answered forwards the client's response to a request of the agent.
 func (e *envelope) answered(id, result json.RawMessage, failure *rpcError) error {
 	var own string
 	if json.Unmarshal(id, &own) != nil {
-		return nil // none of ours
+		return nil // not one of ours
 	}
 	r := map[string]any{"subtype": "success", "request_id": own, "response": result}
 	if failure != nil {
@@ -346,7 +347,7 @@ func (e *envelope) toAgent(line []byte) error {
 	return err
 }
 
-// Write takes lines of the agent.
+// Write handles lines of the agent.
 func (e *envelope) Write(p []byte) (int, error) {
 	err := e.lines.each(p, func(m wire.Message, line []byte) error {
 		line = bytes.Clone(line)
@@ -370,7 +371,7 @@ func (e *envelope) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// ask passes a request of the agent on.
+// ask forwards a request of the agent.
 func (e *envelope) ask(m *wire.ControlRequest, line []byte) error {
 	var has struct {
 		Request map[string]json.RawMessage `json:"request"`
@@ -383,7 +384,7 @@ func (e *envelope) ask(m *wire.ControlRequest, line []byte) error {
 	return e.send(&rpcMessage{ID: id, Method: m.Request.Subtype(), Params: has.Request})
 }
 
-// finish answers the runs that a turn has answered.
+// finish answers the runs whose prompts a turn has answered.
 func (e *envelope) finish(prompts []string, result json.RawMessage) error {
 	for _, uuid := range prompts {
 		e.mu.Lock()
@@ -400,16 +401,16 @@ func (e *envelope) finish(prompts []string, result json.RawMessage) error {
 	return nil
 }
 
-// respond answers what was a control request.
+// respond answers a request that was forwarded as a control request.
 func (e *envelope) respond(r *wire.Response) error {
 	e.mu.Lock()
 	req, ok := e.asked[r.RequestID]
 	delete(e.asked, r.RequestID)
 	e.mu.Unlock()
 	if !ok {
-		return nil // an answer of the client, told back
+		return nil // an echoed response of the client
 	}
-	// Prompts that were taken back have no turn.
+	// Cancelled prompts have no turn.
 	var receipt struct {
 		Cancelled any `json:"cancelled"`
 	}
@@ -445,7 +446,7 @@ func (e *envelope) respond(r *wire.Response) error {
 	return e.reply(req, &rpcMessage{Error: failure})
 }
 
-// takenBack answers the run of a prompt that will have no turn.
+// takenBack answers the run of a cancelled prompt.
 func (e *envelope) takenBack(uuid string) {
 	e.mu.Lock()
 	req, ok := e.runs[uuid]
@@ -456,7 +457,7 @@ func (e *envelope) takenBack(uuid string) {
 	}
 }
 
-// abandon answers what nobody answers any more.
+// abandon answers the remaining requests with an error.
 func (e *envelope) abandon() {
 	e.mu.Lock()
 	left := slices.AppendSeq(slices.Collect(maps.Values(e.runs)), maps.Values(e.asked))

@@ -20,8 +20,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Run is the command without its subcommands: it takes a command line and holds
-// the conversation that it asks for. It returns the exit status.
+// Run is the command without its subcommands: it parses a command line and runs the
+// conversation. It returns the exit status.
 func Run(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags, err := cli.Parse(args)
 	if err != nil {
@@ -114,7 +114,7 @@ func run(ctx context.Context, cfg Config, flags *cli.Flags, stdin io.Reader, std
 	return serve(ctx, set, in, &textPrinter{w: stdout, stderr: stderr}, stderr)
 }
 
-// A lockedWriter is written to from many goroutines.
+// A lockedWriter can be used from many goroutines.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -127,7 +127,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// A lineWriter cuts what is written to it into messages.
+// A lineWriter splits what is written to it into messages.
 type lineWriter struct{ rest []byte }
 
 func (l *lineWriter) each(p []byte, f func(wire.Message, []byte) error) error {
@@ -149,8 +149,8 @@ func (l *lineWriter) each(p []byte, f func(wire.Message, []byte) error) error {
 	}
 }
 
-// tellRetry says why nothing comes: a model that cannot be reached is tried again for
-// minutes.
+// tellRetry prints why there is no answer yet: a request to a model that cannot be
+// reached is retried for minutes.
 func tellRetry(stderr io.Writer, m wire.Message) {
 	if r, ok := m.(*wire.APIRetry); ok {
 		what := "the API could not be reached"
@@ -202,7 +202,7 @@ func (j *jsonPrinter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// A textPrinter prints the answer alone.
+// A textPrinter prints only the answer.
 type textPrinter struct {
 	lineWriter
 	w, stderr io.Writer
@@ -238,7 +238,7 @@ func (t *textPrinter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// FromProcess returns the config of the process that it is called in.
+// FromProcess returns the config of the current process.
 func FromProcess() (Config, error) {
 	cwd, err := os.Getwd()
 	if err != nil {
@@ -252,16 +252,16 @@ func FromProcess() (Config, error) {
 		SettingSources: []string{"user", "project", "local"}, ManagedSettings: managedSettings()}, nil
 }
 
-// InProcess returns a dialer for [parley.Options]: each connection is an agent in
-// this process, made from cfg and the flags that the SDK passes. Sessions share
-// nothing but what cfg itself shares.
+// InProcess returns a dialer for [parley.Options]: each connection is an agent in this
+// process, configured by cfg and the flags that the SDK passes. Sessions share nothing
+// but what cfg itself shares.
 //
-// Options.Cwd takes the place of cfg.Cwd, and if both are empty it is the directory of
-// this process, as for any other dialer; it must exist. Options.Env is added to
-// cfg.Environ. Options.Path and CleanEnv are errors: there is no executable, and
-// cfg.Environ is the whole environment.
+// Options.Cwd replaces cfg.Cwd, and if both are empty it is the directory of this
+// process, as for any other dialer; it must exist. Options.Env is added to cfg.Environ.
+// Options.Path and CleanEnv are errors: there is no executable, and cfg.Environ is the
+// whole environment.
 func InProcess(cfg Config) transport.Dialer {
-	// Values that never change are created once for all of them.
+	// Immutable values are created once for all of them.
 	if cfg.Catalog == nil {
 		cfg.Catalog = catalog.New()
 	}
@@ -311,7 +311,7 @@ func InProcess(cfg Config) transport.Dialer {
 	})
 }
 
-// traceOf returns ctx with the span that an environment names as the parent of ours.
+// traceOf returns ctx with the parent span that an environment names.
 func traceOf(ctx context.Context, environ []string) context.Context {
 	return telemetry.Extract(ctx, func(name string) (value string) {
 		for _, v := range environ {

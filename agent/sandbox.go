@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/engine/sandbox"
 )
 
-// startSandbox makes the sandbox of the settings, if they ask for one.
+// startSandbox creates the sandbox, if the settings enable it.
 func (set *setup) startSandbox() error {
 	raw, _ := set.prefs().Get("sandbox")
 	settings, err := sandbox.Parse(raw)
@@ -22,7 +22,7 @@ func (set *setup) startSandbox() error {
 	}
 	opts := sandbox.Options{Settings: settings, Dir: set.cfg.Cwd, Roots: set.roots(), Home: set.cfg.Home, Path: set.vars["PATH"]}
 	for _, dir := range []string{"/tmp", set.vars["TMPDIR"]} {
-		// One that holds the home is no place for temporary files.
+		// A directory that contains the home directory is not used for temporary files.
 		if filepath.IsAbs(dir) && (set.cfg.Home == "" || !strings.HasPrefix(set.cfg.Home+"/", strings.TrimSuffix(filepath.Clean(dir), "/")+"/")) && !slices.Contains(opts.Temp, dir) {
 			opts.Temp = append(opts.Temp, dir)
 		}
@@ -39,8 +39,8 @@ func (set *setup) startSandbox() error {
 	return nil
 }
 
-// makeWall makes the wall of commands that nobody approved. Nothing is tried before the
-// first of them.
+// makeWall creates the wall for commands that nobody approved. It is probed when the
+// first of them runs.
 func (set *setup) makeWall() {
 	opts := sandbox.WallOptions{Home: set.cfg.Home, Path: set.vars["PATH"], Hide: set.cfg.secrets()}
 	if file := set.vars["GIT_CONFIG_GLOBAL"]; file != "" {
@@ -54,9 +54,9 @@ func (set *setup) makeWall() {
 	set.closers = append(set.closers, func() error { set.wall.Close(); return nil })
 }
 
-// secrets are the files of the user that have credentials in them, ours and those of the
-// official command, and the directory of the hub with its socket, by which questions are
-// answered, whether they exist or not.
+// secrets returns the files of the user that contain credentials, ours and those of the
+// official command, and the directory of the hub with its socket, over which permission
+// requests are answered, whether they exist or not.
 func (cfg *Config) secrets() (files []string) {
 	if home := cfg.Home; home != "" {
 		files = append(files, filepath.Join(home, ".config", "claude", "config.json"), filepath.Join(home, ".claude", ".credentials.json"))
@@ -68,7 +68,7 @@ func (cfg *Config) secrets() (files []string) {
 	return slices.Compact(files)
 }
 
-// warn says once what the settings ask for and does not hold.
+// warn prints once which settings are not enforced.
 func (set *setup) warn(stderr io.Writer) {
 	for _, n := range set.notices {
 		fmt.Fprintf(stderr, "Warning: %s\n", n)

@@ -8,12 +8,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// hostSchedules are kept by a host that sent keepsSchedules with initialize, as the hub
-// does. The host sends the prompt of a job when it is due, whether this process runs until
-// then or not.
+// hostSchedules are stored by a host that sent keepsSchedules with initialize, as the hub
+// does. The host sends the prompt of a job when it is due, even if this process has ended
+// by then.
 type hostSchedules struct{ s *server }
 
-// A scheduleRequest is the control request schedule. Its response has the jobs.
+// A scheduleRequest is the control request schedule. Its response contains the jobs.
 type scheduleRequest struct {
 	Subtype string    `json:"subtype"`
 	Action  string    `json:"action"` // "add", "remove" or "list"

@@ -30,35 +30,35 @@ type server struct {
 
 	stderr io.Writer
 	mcp    *mcp.Manager
-	inHost []mcp.Server // of the flags, not told to mcp yet; of the goroutine that reads
+	inHost []mcp.Server // of the flags, not passed to mcp yet; used by the reading goroutine
 
-	// sending is held while a request of ours is sent or withdrawn, so that nothing of a turn
-	// comes between its end and the response to an interrupt. It is taken before mu.
+	// sending is held while a request of ours is sent or cancelled, so that nothing of a turn
+	// comes between its end and the response to an interrupt. It is locked before mu.
 	sending sync.Mutex
 
 	mu      sync.Mutex
 	pending map[string]chan reply // our requests that the host has not answered
-	asked   []sentRequest         // the same, in order, as they were sent
+	asked   []sentRequest         // the same requests, in the order in which they were sent
 	hooks   map[wire.HookEvent][]*hookMatcher
-	runner  *hook.Runner // of the hooks of settings
-	closed  bool         // the host says nothing any more
-	greeted bool         // it has sent initialize
-	asks    bool         // it takes questions about tools
-	ending  bool         // what it asks of MCP servers is not begun any more
+	runner  *hook.Runner // runs the hooks of settings
+	closed  bool         // the host has closed its end
+	greeted bool         // the host has sent initialize
+	asks    bool         // the host accepts permission requests
+	ending  bool         // requests to MCP servers are no longer started
 
-	refreshing chan struct{} // full while somebody looks for files that have changed
+	refreshing chan struct{} // full while a goroutine checks for changed files
 	watch      watch
-	replayed   sync.Once   // what follows the first init was sent
+	replayed   sync.Once   // the messages after the first init were sent
 	opened     bool        // the same, for the goroutine that owns the conversation
-	keepsTurns atomic.Bool // the host continues turns that it leaves, in other agents
-	toolOutput atomic.Bool // the host shows what commands print while they run
+	keepsTurns atomic.Bool // the host continues unfinished turns in other agents
+	toolOutput atomic.Bool // the host shows the output of running commands
 
-	reported map[string]wire.MCPState // states of MCP servers that standard error has
+	reported map[string]wire.MCPState // states of MCP servers that were printed to standard error
 
-	heard   chan struct{} // the host or we said something
-	changed chan struct{} // something about MCP servers is new
+	heard   chan struct{} // signals a message in either direction
+	changed chan struct{} // signals a change of MCP servers
 
-	ends sync.WaitGroup // requests to end the session that are not answered
+	ends sync.WaitGroup // unanswered requests to end the session
 
 	// Requests of the host to MCP servers that are not answered yet.
 	jobs     sync.WaitGroup
@@ -66,20 +66,20 @@ type server struct {
 	stopJobs context.CancelCauseFunc
 }
 
-// A reply is what came of a request of ours.
+// A reply is the outcome of a request of ours.
 type reply struct {
 	r   *wire.Response
-	err error // why there is none
+	err error // why there is no response
 }
 
 // A sentRequest is a request of ours that the host has not answered.
 type sentRequest struct {
 	*wire.ControlRequest
-	ctx context.Context // of whoever waits for the answer
+	ctx context.Context // of the waiting caller
 }
 
-// errNoAnswer is behind the errors that say that an answer cannot come any more.
-// An action that a hook guards is then not done.
+// errNoAnswer is wrapped by errors which mean that no response can arrive any more. An action that
+// a hook guards is not done then.
 var errNoAnswer = errors.New("no answer can arrive any more")
 
 var (
@@ -87,8 +87,8 @@ var (
 	errHostAnew = fmt.Errorf("%w: the host sent initialize again first", errNoAnswer)
 )
 
-// outboxGrace is how long a host has to read what is left once the conversation
-// was ended from outside.
+// outboxGrace is how long a host has to read the remaining messages after the conversation was
+// ended from outside.
 const outboxGrace = 2 * time.Second
 
 func newServer(set *setup, out *outbox, stderr io.Writer) *server {
@@ -98,10 +98,10 @@ func newServer(set *setup, out *outbox, stderr io.Writer) *server {
 	return s
 }
 
-// serve holds the conversation over lines. It returns the exit status.
+// serve runs the conversation over lines. It returns the exit status.
 func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) int {
 	out := newOutbox(w)
-	// A host that does not read must not keep an agent that is to end.
+	// A host that does not read must not block an agent that has to end.
 	stop := context.AfterFunc(ctx, func() { out.watch(outboxGrace) })
 	defer stop()
 	s := newServer(set, out, stderr)
@@ -144,7 +144,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	go func() {
 		defer close(ended)
 		defer func() {
-			// A mistake of ours ends this conversation, not those beside it.
+			// A bug of ours ends this conversation, not others in the process.
 			if crash = recover(); crash != nil {
 				fmt.Fprintf(stderr, "Error: the agent failed in an unexpected way: %v\n%s", crash, debug.Stack())
 			}
@@ -165,7 +165,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	select {
 	case err := <-fatal:
 		if err != nil {
-			// The turn that runs still gets its result.
+			// The running turn still gets its result.
 			fmt.Fprintln(stderr, err)
 			cancel(err)
 			code = 1
@@ -196,30 +196,31 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		code = sig
 	}
 	if err := s.out.close(); err != nil {
-		if file := new(fs.PathError); errors.As(err, &file) { // a disk that is full; a host that is gone reads no reasons
+		if file := new(fs.PathError); errors.As(err, &file) { // a full disk; a host that is gone reads no reasons
 			fmt.Fprintf(stderr, "Error: the answer could not be written: %v\n", err)
 		}
 		if code == 0 {
-			code = 1 // the host never heard how it ended
+			code = 1 // the host did not receive the end
 		}
 	}
 	set.close()
 	return code
 }
 
-// cutOff has nothing more written or sent, so that another agent can continue the turn.
+// cutOff prevents anything more from being written or sent, so that another agent can continue the
+// turn.
 func (s *server) cutOff() {
 	s.out.end()
 	s.set.sealed.Store(true)
 }
 
-// startFailed tells that the conversation cannot begin.
+// startFailed reports that the conversation cannot start.
 func (s *server) startFailed(err error) int {
 	var missing *resumeError
 	if !errors.As(err, &missing) {
 		err = startError(err)
 	}
-	if missing != nil && s.set.flags.OutputFormat == "text" { // which a person reads, and once
+	if missing != nil && s.set.flags.OutputFormat == "text" { // for people, and only once
 		fmt.Fprintf(s.stderr, "%v. \"parley sessions\" lists all.\n", err)
 	} else {
 		fmt.Fprintln(s.stderr, err)
@@ -234,17 +235,17 @@ func (s *server) startFailed(err error) int {
 	return 1
 }
 
-// tell sends the host a message that is not of the conversation.
+// tell sends the host a message that is not part of the conversation.
 func (s *server) tell(m wire.Message) {
 	if s.conv != nil {
 		s.conv.Emit(m)
 		return
 	}
-	engine.Stamp(m, s.set.sessionID) // it is being opened
+	engine.Stamp(m, s.set.sessionID) // the conversation is being opened
 	s.Emit(m)
 }
 
-// Emit sends a message to the host. One that cannot be encoded is reported in its place.
+// Emit sends a message to the host. If it cannot be encoded, an error report is sent instead.
 func (s *server) Emit(m wire.Message) {
 	if p, ok := m.(*wire.ToolProgress); ok && p.Output != "" && !s.toolOutput.Load() {
 		return
@@ -258,15 +259,15 @@ func (s *server) Emit(m wire.Message) {
 	s.noise()
 }
 
-// Retrying writes to standard error why the first request of a turn failed.
+// Retrying prints to standard error why the first request of a turn failed.
 func (s *server) Retrying(failure *model.Error) {
 	if failure.Status == 0 && failure.Message != "" {
 		fmt.Fprintf(s.stderr, "Warning: the model could not be reached: %s\n", failure.Message)
 	}
 }
 
-// afterFirstInit sends what the host is to know once: what the session held, if it asked for that,
-// and what of the settings has no effect.
+// afterFirstInit sends the messages that the host receives once: the history of the session, if
+// requested, and the settings that have no effect.
 func (s *server) afterFirstInit() {
 	s.reportServers(false)
 	if s.set.flags.ReplayHistory {
@@ -284,7 +285,7 @@ func (s *server) sendNotice(text string) {
 	s.out.put(m)
 }
 
-// notice reports something once, on standard error and, behind the first init, to the host. It is
+// notice reports a text once, on standard error and, after the first init, to the host. It is
 // called by the goroutine that owns the conversation.
 func (s *server) notice(text string) {
 	if text == "" || slices.Contains(s.set.notices, text) {
@@ -297,8 +298,7 @@ func (s *server) notice(text string) {
 	}
 }
 
-// unencoded reports that a message cannot be sent as it is. A request that it would have
-// answered fails.
+// unencoded reports that a message cannot be encoded. A request that it would have answered fails.
 func (s *server) unencoded(m wire.Message, err error) {
 	kind, _ := wire.TypeOf(m)
 	if s.set.cfg.Logger != nil {
@@ -321,7 +321,7 @@ func (s *server) noise() {
 	}
 }
 
-// keepAlive breaks a silence of half a minute.
+// keepAlive sends a message after half a minute of silence.
 func (s *server) keepAlive(ended <-chan struct{}) {
 	const silence = 30 * time.Second
 	t := time.NewTimer(silence)
@@ -338,14 +338,14 @@ func (s *server) keepAlive(ended <-chan struct{}) {
 	}
 }
 
-// lineShape says what a line of the input is, to those who wrote it by hand.
+// lineShape explains the format of the input to people who write it by hand.
 const lineShape = `With --input-format stream-json a prompt is a line such as {"type":"user","message":{"role":"user","content":"Hello"}}`
 
-// read takes what the host says until it ends. Its error is a line that cannot be
-// skipped.
+// read handles messages of the host until the end of the input. It returns an error for a line
+// that cannot be skipped.
 func (s *server) read(r io.Reader) error {
 	lines := wire.NewReader(r, &wire.ReaderOptions{MaxLine: 256 << 20})
-	known, strange := false, false // whether there were such lines
+	known, strange := false, false // such lines were read
 	for {
 		m, err := lines.Next()
 		if err == io.EOF {
@@ -358,7 +358,7 @@ func (s *server) read(r io.Reader) error {
 			return nil // the host is gone
 		}
 		if _, ok := m.(*wire.Unknown); ok {
-			strange = true // of another version, it may be
+			strange = true // possibly from another version
 			continue
 		}
 		known = true
@@ -393,8 +393,8 @@ func (s *server) read(r io.Reader) error {
 	}
 }
 
-// answered wakes whoever waits for the host. With --replay-user-messages answers
-// are echoed, as hosts expect.
+// answered passes a response to the goroutine that waits for it. With --replay-user-messages
+// responses are echoed, as hosts expect.
 func (s *server) answered(m *wire.ControlResponse) {
 	s.mu.Lock()
 	ch := s.pending[m.Response.RequestID]
@@ -408,7 +408,7 @@ func (s *server) answered(m *wire.ControlResponse) {
 	}
 }
 
-// forget drops a request of ours. The caller holds mu.
+// forget removes a request of ours. The caller holds mu.
 func (s *server) forget(id string) {
 	delete(s.pending, id)
 	for i, r := range s.asked {
@@ -419,7 +419,7 @@ func (s *server) forget(id string) {
 	}
 }
 
-// hostGone fails what the host was asked: no answer can arrive any more.
+// hostGone fails all requests to the host: no response can arrive any more.
 func (s *server) hostGone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -431,8 +431,8 @@ func (s *server) hostGone() {
 	s.asked = nil
 }
 
-// withdraw cancels the requests whose context has ended. It returns when the host is sent
-// all of these cancels.
+// withdraw cancels the requests whose context has ended. It returns when all cancel messages were
+// sent to the host.
 func (s *server) withdraw() {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -450,8 +450,8 @@ func (s *server) withdraw() {
 	}
 }
 
-// failHooks fails the hook callbacks that the host has not answered. Nothing that they
-// guard happens.
+// failHooks fails the hook callbacks that the host has not answered. Nothing that they guard
+// happens.
 func (s *server) failHooks(err error) {
 	s.sending.Lock() // the host may have read one that is not in asked yet
 	defer s.sending.Unlock()
@@ -465,12 +465,12 @@ func (s *server) failHooks(err error) {
 	}
 }
 
-// request asks the host something and waits for the answer.
+// request sends a request to the host and waits for the response.
 func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response, error) {
 	return s.requestSent(ctx, req, func() {})
 }
 
-// requestSent is request that says when the question is out.
+// requestSent is request that also calls sent once the request was sent.
 func (s *server) requestSent(ctx context.Context, req wire.Request, sent func()) (*wire.Response, error) {
 	m := &wire.ControlRequest{RequestID: session.NewID(), Request: req}
 	ch := make(chan reply, 1)
@@ -501,8 +501,7 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 	}
 }
 
-// send sends a request unless its context has ended: a turn that was interrupted sends no
-// more requests.
+// send sends a request unless its context has ended: an interrupted turn sends no more requests.
 func (s *server) send(ctx context.Context, m *wire.ControlRequest) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -519,14 +518,14 @@ func (s *server) send(ctx context.Context, m *wire.ControlRequest) error {
 	return nil
 }
 
-// CanAsk reports whether the host takes questions about tools.
+// CanAsk reports whether the host accepts permission requests.
 func (s *server) CanAsk() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asks && !s.closed || strings.HasPrefix(s.set.flags.PromptTool, "mcp__")
 }
 
-// Ask asks the host about a tool call.
+// Ask sends a permission request for a tool call to the host.
 func (s *server) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error) {
 	if name := s.set.flags.PromptTool; strings.HasPrefix(name, "mcp__") {
 		sent()
@@ -543,7 +542,7 @@ func (s *server) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*w
 	return res, nil
 }
 
-// respond answers a control request of the host.
+// respond sends the response to a control request of the host.
 func (s *server) respond(id string, payload any, err error) {
 	r := wire.Response{Subtype: "success", RequestID: id}
 	if err != nil {
@@ -562,7 +561,7 @@ func (s *server) respond(id string, payload any, err error) {
 	s.Emit(&wire.ControlResponse{Response: r})
 }
 
-// A codedError is a refusal with a word for programs.
+// A codedError is an error with a code for programs.
 type codedError struct{ code, text string }
 
 func (e *codedError) Error() string { return e.text }

@@ -21,7 +21,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// newManager makes the MCP client of a conversation, without servers.
+// newManager returns the MCP client of a conversation, without servers.
 func (s *server) newManager() *mcp.Manager {
 	set := s.set
 	number := func(name string) int64 {
@@ -41,8 +41,7 @@ func (s *server) newManager() *mcp.Manager {
 	})
 }
 
-// hidden reports whether a flag takes a tool of an MCP server, or one that is about
-// them, away whole.
+// hidden reports whether a flag disables a tool of an MCP server, or one that handles them.
 func (set *setup) hidden(name string) bool {
 	if want := set.flags.Tools; !strings.HasPrefix(name, "mcp__") && want != nil && !slices.Contains(want, "default") && !slices.ContainsFunc(want, func(w string) bool {
 		return strings.TrimSuffix(w, "Tool") == strings.TrimSuffix(name, "Tool")
@@ -55,7 +54,7 @@ func (set *setup) hidden(name string) bool {
 	})
 }
 
-// promptCommands are the prompts of MCP servers, as slash commands.
+// promptCommands returns the prompts of MCP servers as slash commands.
 func promptCommands(m *mcp.Manager) func() []*engine.PromptCommand {
 	if m == nil {
 		return nil
@@ -69,8 +68,7 @@ func promptCommands(m *mcp.Manager) func() []*engine.PromptCommand {
 	}
 }
 
-// serversChanged is called when something about MCP servers has changed. It does not
-// wait.
+// serversChanged is called when the state of MCP servers has changed. It does not wait.
 func (s *server) serversChanged() {
 	select {
 	case s.changed <- struct{}{}:
@@ -78,11 +76,11 @@ func (s *server) serversChanged() {
 	}
 }
 
-// slowServer is how long an MCP server may take to start before people learn what they wait for.
+// slowServer is how long an MCP server may take to start before that is reported.
 const slowServer = 3 * time.Second
 
-// watchServers tells a host that has greeted us when the prompts of MCP servers, which
-// are slash commands, are others.
+// watchServers notifies a host that has sent initialize when the prompts of MCP servers, which are
+// slash commands, have changed.
 func (s *server) watchServers(ended <-chan struct{}) {
 	var told uint64
 	slow := time.NewTimer(slowServer)
@@ -112,8 +110,8 @@ func (s *server) watchServers(ended <-chan struct{}) {
 	}
 }
 
-// reportServers writes to standard error which MCP servers failed, each once, and which the
-// turn waits for. A host that speaks the protocol finds the same in init and mcp_status.
+// reportServers prints to standard error which MCP servers failed, each once, and which the turn
+// waits for. A host that uses the protocol finds the same in init and mcp_status.
 func (s *server) reportServers(waiting bool) {
 	if s.set.flags.InputFormat == "stream-json" {
 		return
@@ -142,9 +140,9 @@ func (s *server) reportServers(waiting bool) {
 	}
 }
 
-// toServer sends a message to an MCP server that lives in the host.
+// toServer sends a message to an MCP server that runs in the host.
 func (s *server) toServer(ctx context.Context, name string, message json.RawMessage) (json.RawMessage, error) {
-	if rest, ok := bytes.CutSuffix(message, []byte(`,"params":{}}`)); ok { // as the official command writes it
+	if rest, ok := bytes.CutSuffix(message, []byte(`,"params":{}}`)); ok { // as the official command encodes it
 		message = append(slices.Clip(rest), '}')
 	}
 	r, err := s.request(ctx, &wire.MCPMessage{ServerName: name, Message: message})
@@ -160,8 +158,8 @@ func (s *server) toServer(ctx context.Context, name string, message json.RawMess
 	return answer.MCPResponse, nil
 }
 
-// askTool asks the tool of an MCP server about a call, as --permission-prompt-tool says.
-// Its text is the answer, as JSON.
+// askTool asks a tool of an MCP server for permission, as --permission-prompt-tool requests. Its
+// text is the answer, as JSON.
 func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 	args, err := json.Marshal(map[string]any{"tool_name": req.ToolName, "input": req.Input, "tool_use_id": req.ToolUseID})
 	if err != nil {
@@ -194,7 +192,7 @@ func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool)
 	return res, nil
 }
 
-// elicit has the host ask the user what an MCP server wants to know.
+// elicit lets the host ask the user a question of an MCP server.
 func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitResult, error) {
 	return s.elicitHooks(ctx, q, func() (*wire.ElicitResult, error) {
 		r, err := s.request(ctx, q)
@@ -209,14 +207,14 @@ func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitR
 	})
 }
 
-// elicited tells the host that a question which sent the user to a page of an MCP
-// server's was answered there. Nobody waits for it.
+// elicited notifies the host that a question was answered on a page of an MCP server. It does not
+// wait for a response.
 func (s *server) elicited(server, id string) {
 	s.tell(&wire.ElicitationComplete{MCPServerName: server, ElicitationID: id})
 }
 
-// connectServers begins to connect the MCP servers of the flags. Those that live in
-// the host are left until it has said something.
+// connectServers starts to connect the MCP servers of the flags. Those that run in the host wait
+// until its first message.
 func (s *server) connectServers() {
 	for _, srv := range s.set.servers {
 		if srv.Config.Type == "sdk" {
@@ -230,15 +228,14 @@ func (s *server) connectServers() {
 	s.connectPlugins()
 }
 
-// connectHost begins to connect the MCP servers of the flags that live in the host.
-// It is called by the goroutine that reads.
+// connectHost starts to connect the MCP servers of the flags that run in the host. It is called by
+// the reading goroutine.
 func (s *server) connectHost() {
 	s.mcp.Set("sdk", s.inHost...)
 	s.inHost = nil
 }
 
-// setServers takes the MCP servers of initialize. It returns what became of their
-// manifests.
+// setServers adds the MCP servers of initialize. It returns what happened to their manifests.
 func (s *server) setServers(req *wire.Initialize) map[string]string {
 	s.connectHost()
 	var parked map[string]string
@@ -265,8 +262,8 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 	return parked
 }
 
-// setDynamic uses the MCP servers that the host names in place of those it named
-// before, without those that the settings do not let be used. The returned function waits for them.
+// setDynamic replaces the MCP servers that the host named before, except for servers that the
+// settings exclude. The returned function waits for them.
 func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(context.Context) (*wire.MCPSetServersResponse, error) {
 	admitted, refused := map[string]*wire.MCPServerConfig{}, []string{}
 	for name, cfg := range servers {
@@ -291,7 +288,7 @@ func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(conte
 
 const notAdmitted = "the settings do not let this server be used (allowedMcpServers, deniedMcpServers)"
 
-// admits reports whether the settings let an MCP server be used.
+// admits reports whether the settings allow an MCP server.
 func (set *setup) admits(name string, cfg *wire.MCPServerConfig) bool {
 	raw, _ := json.Marshal(cfg)
 	return set.prefs().Admits(name, raw)
@@ -317,8 +314,8 @@ func (s *server) callServer(ctx context.Context, req *wire.MCPCall) (*wire.MCPCa
 	return s.mcp.Call(ctx, req.Tool, req.Arguments)
 }
 
-// beside runs what answers a request and does not hold up those behind it. A
-// conversation that is to end waits for it.
+// beside answers a request in a separate goroutine that does not block later ones. A conversation
+// that has to end waits for it.
 func (s *server) beside(id string, answer func()) {
 	s.mu.Lock()
 	ending := s.ending
@@ -336,12 +333,11 @@ func (s *server) beside(id string, answer func()) {
 	}()
 }
 
-// jobsGrace is how long a conversation that is to end waits for what the host asked
-// for.
+// jobsGrace is how long a conversation that has to end waits for requests of the host.
 const jobsGrace = 10 * time.Second
 
-// finishJobs waits for the answers to what the host asked for, such as of MCP servers.
-// A request that takes too long is cancelled, with an error response.
+// finishJobs waits until the requests of the host, such as those to MCP servers, are answered. A
+// request that takes too long is cancelled, with an error response.
 func (s *server) finishJobs(ctx context.Context) {
 	s.mu.Lock()
 	s.ending = true
@@ -364,7 +360,7 @@ func (s *server) finishJobs(ctx context.Context) {
 	}
 }
 
-// loadServers reads the MCP servers that the flags name: files, or JSON itself.
+// loadServers reads the MCP servers that the flags name: in files, or as JSON.
 func (set *setup) loadServers() error {
 	for _, source := range set.flags.MCPConfig {
 		text := []byte(source)
@@ -390,9 +386,8 @@ func (set *setup) loadServers() error {
 	return nil
 }
 
-// loadProjectServers reads the MCP servers of the project's .mcp.json that are trusted.
-// Those of the flags come before them. The environment of a project's server
-// holds no credentials.
+// loadProjectServers reads the trusted MCP servers in the project's .mcp.json. Those of the flags
+// take precedence. The environment of a project's server contains no credentials.
 func (set *setup) loadProjectServers() error {
 	set.servers = slices.DeleteFunc(set.servers, func(srv mcp.Server) bool {
 		if set.admits(srv.Name, srv.Config) {
@@ -427,8 +422,7 @@ func (set *setup) loadProjectServers() error {
 	return nil
 }
 
-// parseServers reads a configuration, with the servers in the order in which they
-// are written.
+// parseServers parses a configuration, and keeps the order of the servers.
 func parseServers(text []byte, vars map[string]string) ([]mcp.Server, error) {
 	var doc struct {
 		Servers json.RawMessage `json:"mcpServers"`
@@ -463,7 +457,7 @@ func parseServers(text []byte, vars map[string]string) ([]mcp.Server, error) {
 	return servers, nil
 }
 
-// checkServer finds what a configuration lacks.
+// checkServer returns an error if a configuration is incomplete.
 func checkServer(cfg *wire.MCPServerConfig) error {
 	if _, ok := mcp.Startup(cfg); !ok {
 		return fmt.Errorf("startup: expected \"required\", \"optional\" or \"lazy\", not %s", cfg.Extra["startup"])
@@ -486,8 +480,8 @@ func checkServer(cfg *wire.MCPServerConfig) error {
 
 var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}`) })
 
-// expand replaces ${NAME} and ${NAME:-default} by the environment. A variable that
-// is not set and has no default stays as it is written.
+// expand replaces ${NAME} and ${NAME:-default} by the environment. An unset variable without a
+// default is left unchanged.
 func expand(cfg *wire.MCPServerConfig, vars map[string]string) {
 	text := func(s string) string {
 		return variable().ReplaceAllStringFunc(s, func(ref string) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// openStore returns what keeps sessions, nil if they are kept nowhere.
+// openStore returns the store of sessions, or nil if they are not stored.
 func (set *setup) openStore() session.Store {
 	set.store = set.cfg.Store
 	if set.store == nil && set.cfg.Home != "" {
@@ -29,8 +29,8 @@ func (set *setup) openStore() session.Store {
 // durabilities are the values of --session-durability.
 var durabilities = map[string]session.Durability{"": session.Fsync, "fsync": session.Fsync, "write": session.Write, "none": session.None}
 
-// tellProgress tells how far the reading of a long session is that has no index, so
-// that nobody wonders what takes so long.
+// tellProgress reports the progress of reading a long session without an index, which
+// takes some time.
 func (set *setup) tellProgress(done, total int64) {
 	switch {
 	case set.cfg.OnIndexing != nil:
@@ -40,7 +40,7 @@ func (set *setup) tellProgress(done, total int64) {
 	}
 }
 
-// A sealableLog takes nothing any more once it is sealed, nor do its parts.
+// A sealableLog rejects writes once it is sealed, and so do its parts.
 type sealableLog struct {
 	session.Log
 	sealed *atomic.Bool
@@ -62,9 +62,9 @@ func (l sealableLog) Sub(name string) (session.Log, error) {
 	return sealableLog{part, l.sealed}, err
 }
 
-// opened prepares a log for the conversation. The host receives what is written to it, if
-// it wants to. Of a session that is in no file it receives the path of the file that it
-// would be in.
+// opened prepares a log for the conversation. If requested, the host receives what is
+// written to it. For a session that is in no file it receives the path of the file that
+// it would be in.
 func (set *setup) opened(log session.Log) session.Log {
 	return sealableLog{set.mirrored(log), &set.sealed}
 }
@@ -78,9 +78,9 @@ func (set *setup) mirrored(log session.Log) session.Log {
 	})
 }
 
-// compressOld compresses, beside the conversation, the sessions that were not written
-// for as many days as the setting compressSessionsAfterDays says. Another agent continues
-// an unfinished pass.
+// compressOld compresses, beside the conversation, the sessions that were not written for
+// the number of days in the setting compressSessionsAfterDays. Another agent continues an
+// unfinished pass.
 func (set *setup) compressOld() {
 	files, ok := set.store.(*session.Files)
 	days, _ := set.prefs().Int("compressSessionsAfterDays")
@@ -102,7 +102,7 @@ func (set *setup) compressOld() {
 	})
 }
 
-// checkpoints reports whether the host wants to be able to rewind files.
+// checkpoints reports whether the host needs to rewind files.
 func (set *setup) checkpoints() bool {
 	switch set.vars["CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"] {
 	case "", "0", "false":
@@ -111,7 +111,8 @@ func (set *setup) checkpoints() bool {
 	return true
 }
 
-// loadPart reads a part of the session, nil if it is kept nowhere.
+// loadPart returns a function that reads a part of the session, or nil if it is not
+// stored.
 func (set *setup) loadPart(id string) func(part string) ([]json.RawMessage, error) {
 	if set.store == nil || set.log == nil {
 		return nil
@@ -121,7 +122,7 @@ func (set *setup) loadPart(id string) func(part string) ([]json.RawMessage, erro
 	}
 }
 
-// partHistory reads parts of sessions that are to go on.
+// partHistory returns a function that reads parts of sessions to resume.
 func (set *setup) partHistory() func(id, part string) (*session.History, error) {
 	if set.store == nil {
 		return nil
@@ -131,7 +132,7 @@ func (set *setup) partHistory() func(id, part string) (*session.History, error) 
 	}
 }
 
-// meta is what is known of a session.
+// meta returns the metadata of a session.
 func (set *setup) meta(id string) session.Meta {
 	m := session.Meta{ID: id, Cwd: set.cfg.Cwd, Version: set.cfg.Version, GitBranch: session.GitBranch(set.cfg.Cwd), Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
 	if m.Entrypoint == "" {
@@ -244,7 +245,7 @@ func copied(h *session.History, from string) []*session.Entry {
 		}
 		c.Fields["forkedFrom"], _ = json.Marshal(map[string]string{"sessionId": from, "messageUuid": e.UUID})
 		entries = append(entries, &c)
-		*e = c // the conversation goes on from the copy
+		*e = c // the conversation continues from the copy
 	}
 	for _, typ := range []string{"parley-prefix", "parley-quarantine", "cost-state"} {
 		if e := h.Latest[typ]; e != nil {

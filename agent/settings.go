@@ -19,8 +19,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ConfigDir returns the user's directory of settings, sessions and trust: what
-// CLAUDE_CONFIG_DIR says, or .claude in the home. It is empty without a home.
+// ConfigDir returns the user's directory of settings, sessions and trust: CLAUDE_CONFIG_DIR, or .claude in the home
+// directory. It is empty without a home directory.
 func (cfg *Config) ConfigDir() string {
 	for _, kv := range slices.Backward(cfg.Environ) {
 		if dir, ok := strings.CutPrefix(kv, "CLAUDE_CONFIG_DIR="); ok && dir != "" {
@@ -33,7 +33,7 @@ func (cfg *Config) ConfigDir() string {
 	return filepath.Join(cfg.Home, ".claude")
 }
 
-// managedSettings is where the administrator of a machine writes settings.
+// managedSettings returns the settings file of the machine's administrator.
 func managedSettings() string {
 	switch runtime.GOOS {
 	case "windows":
@@ -44,8 +44,7 @@ func managedSettings() string {
 	return "/etc/claude-code/managed-settings.json"
 }
 
-// ReadSettings reads the settings that an agent with this config and these arguments of its
-// command line has.
+// ReadSettings reads the settings of an agent with this config and these command line arguments.
 func ReadSettings(cfg Config, args ...string) (*settings.Settings, error) {
 	flags, err := cli.Parse(args)
 	if err != nil {
@@ -86,15 +85,15 @@ func readSettings(cfg Config, flags *cli.Flags) (*settings.Settings, error) {
 	return settings.Load(opts)
 }
 
-// maxFile and maxUserFile are how large files of the user may be. The official command keeps much in ~/.claude.json.
+// maxFile and maxUserFile are the maximum sizes of files of the user. The official command stores much in
+// ~/.claude.json.
 const (
 	maxFile     = 4 << 20
 	maxUserFile = 256 << 20
 )
 
-// trustsProject reports whether somebody trusts what the project brings at the start: a host that
-// names the project's settings in --setting-sources, or the user in a dialog of the official
-// command, which ~/.claude.json records.
+// trustsProject reports whether the project is trusted at the start: by a host that names the project's settings in
+// --setting-sources, or by the user in a dialog of the official command, which ~/.claude.json records.
 func trustsProject(cfg Config, flags *cli.Flags) bool {
 	if slices.Contains(flags.SettingSources, "project") || slices.Contains(flags.SettingSources, "local") {
 		return true
@@ -111,9 +110,8 @@ func trustsProject(cfg Config, flags *cli.Flags) bool {
 	return json.Unmarshal(text, &user) == nil && user.Projects[cfg.Cwd].Accepted
 }
 
-// loadSettings reads the settings, and gives the agent the environment that they
-// say. The environment of the process comes first; what the administrator of the
-// machine says comes before it.
+// loadSettings reads the settings, and sets the environment variables of the agent in them. The environment of the
+// process takes precedence; managed settings take precedence over it.
 func (set *setup) loadSettings() error {
 	prefs, err := readSettings(set.cfg, set.flags)
 	if err != nil {
@@ -129,10 +127,10 @@ func (set *setup) loadSettings() error {
 	return nil
 }
 
-// prefs are the settings that count.
+// prefs returns the settings that apply.
 func (set *setup) prefs() *settings.Settings { return set.current.Load() }
 
-// takeSettings makes settings those that count.
+// takeSettings replaces the settings that apply.
 func (set *setup) takeSettings(prefs *settings.Settings) {
 	set.current.Store(prefs)
 	set.settings = map[string]json.RawMessage{}
@@ -153,7 +151,7 @@ func (set *setup) mode() wire.PermissionMode {
 	return mode
 }
 
-// autoDisabled reports whether settings forbid the mode auto.
+// autoDisabled reports whether settings disable the mode auto.
 func (set *setup) autoDisabled() bool {
 	return set.prefs().String("permissions", "disableAutoMode") == "disable" || set.prefs().String("disableAutoMode") == "disable"
 }
@@ -168,8 +166,8 @@ func (set *setup) bypassAllowed() bool {
 	return set.flags.AllowBypass || set.flags.SkipPermissions || set.flags.PermissionMode == wire.ModeBypassPermissions
 }
 
-// rules returns the rules of the flags and the settings, and those that keep the user's
-// credentials from the model.
+// rules returns the rules of the flags and the settings, and those that protect the user's credentials from the
+// model.
 func (set *setup) rules() (*policy.Policy, error) {
 	p := policy.New()
 	var errs []error
@@ -231,11 +229,11 @@ func fileRules(prefs *settings.Settings) (rules []policy.Rule, err error) {
 	return rules, errors.Join(errs...)
 }
 
-// lint looks for rules that do not do what they seem to.
+// lint finds rules that do not do what they seem to.
 func (set *setup) lint() {
 	p, err := set.rules()
 	if err != nil || len(p.Rules()) == 0 {
-		return // what cannot be read is an error of its own
+		return // an invalid rule is reported separately
 	}
 	var names []string
 	for _, t := range set.cfg.Tools {
@@ -249,13 +247,13 @@ func (set *setup) lint() {
 	}
 }
 
-// ruleSource says where a rule of settings is from. In the settings of a project "/x"
-// begins at the project, in others at the directory of the file.
+// ruleSource returns the source of a rule of settings. In the settings of a project "/x" is relative to the project,
+// in others to the directory of the file.
 func ruleSource(r settings.Rule) policy.Source {
 	return policy.Source{Layer: policy.Layer(r.Layer), File: r.File, Line: r.Line, Base: r.Base()}
 }
 
-// sources returns what each source of settings says, the lowest first.
+// sources returns the content of each source of settings, lowest first.
 func (set *setup) sources() []*wire.SettingsSource {
 	sources := []*wire.SettingsSource{}
 	for _, layer := range []settings.Layer{settings.User, settings.Project, settings.Local, settings.Flag, settings.Managed} {
@@ -272,8 +270,8 @@ func (set *setup) sources() []*wire.SettingsSource {
 	return sources
 }
 
-// initExtra is what init tells about settings: the files that were read, and what of
-// the project has no effect, and what is the matter with rules.
+// initExtra returns the members of init about settings: the files that were read, the parts of the project that have
+// no effect, and the findings about rules.
 func (set *setup) initExtra() map[string]json.RawMessage {
 	extra := map[string]json.RawMessage{}
 	if files := set.prefs().Files(); len(files) > 0 {
@@ -304,7 +302,7 @@ func (set *setup) initExtra() map[string]json.RawMessage {
 	return extra
 }
 
-// inertNames lists a few of the things that a project brings.
+// inertNames lists some of the inert items of a project.
 func inertNames(items []settings.Item) string {
 	var names []string
 	for _, it := range items[:min(3, len(items))] {
@@ -316,11 +314,11 @@ func inertNames(items []settings.Item) string {
 	return strings.Join(names, ", ")
 }
 
-// effective returns the settings that count.
+// effective returns the settings that apply.
 func (set *setup) effective() json.RawMessage { return set.prefs().Effective() }
 
-// commandEnv returns the environment of commands and hooks: that of the process
-// with what settings say, without credentials.
+// commandEnv returns the environment of commands and hooks: that of the process with the variables of settings,
+// without credentials.
 func (set *setup) commandEnv() []string {
 	vars := set.prefs().CommandEnv()
 	var environ []string
@@ -338,15 +336,13 @@ func (set *setup) commandEnv() []string {
 	return environ
 }
 
-// isCredential reports whether an environment variable is the agent's own affair:
-// nothing that it starts inherits it, and no project can have it. Credentials of every
-// provider of models are, whichever one answers.
+// isCredential reports whether an environment variable is private to the agent: no process that it starts inherits
+// it, and no project can use it. This includes the credentials of every model provider, whichever one is used.
 func isCredential(name string) bool {
 	return strings.HasPrefix(name, "ANTHROPIC_") || strings.HasPrefix(name, "CLAUDE_CODE_OAUTH") || slices.Contains(providerVars, name)
 }
 
-// providerVars are variables with credentials of providers of models, and what says
-// where they are.
+// providerVars are variables with credentials of model providers, and with their locations.
 var providerVars = []string{
 	"PARLEY_API_KEY", "PARLEY_SEARCH_HEADER", "PARLEY_TRUST_PROJECT",
 	"OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_API_KEY", "AZURE_CLIENT_SECRET", "OPENROUTER_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY",
@@ -356,8 +352,8 @@ var providerVars = []string{
 	"GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN",
 }
 
-// withFlagSettings returns the settings with changes made to those of --settings, and
-// what --settings is then. A change to null takes a setting back.
+// withFlagSettings returns the settings with changes to those of --settings, and the new value of --settings. A
+// change to null removes a setting.
 func (set *setup) withFlagSettings(changes map[string]json.RawMessage) (*settings.Settings, string, error) {
 	all := map[string]json.RawMessage{}
 	if raw := set.prefs().Layer(settings.Flag); raw != nil {

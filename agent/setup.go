@@ -40,106 +40,101 @@ import (
 // compatible with.
 const CompatibleVersion = "2.1.325"
 
-// A Config is what an agent is made from. The engine reads nothing that is not in
-// it: no environment, no home, no working directory of the process.
+// A Config configures an agent. The engine reads nothing that is not in it: no environment, no home
+// directory, no working directory of the process.
 type Config struct {
 	// Environ is the environment, "KEY=value". Commands that the agent runs
 	// inherit it without credentials.
 	Environ []string
-	// Home is the user's home directory; empty means that nothing is read from
-	// or written to one.
+	// Home is the user's home directory; if empty, nothing is read from or written to one.
 	Home string
-	// Cwd is where the conversation works.
+	// Cwd is the working directory of the conversation.
 	Cwd string
-	// Store keeps sessions. Nil means files below Home, or none without one.
+	// Store stores sessions. If nil, they are files below Home, or are not stored without one.
 	Store session.Store
-	// OnIndexing reports the progress of reading a long session that has no index
-	// yet or is compressed. Nil means that the host receives it.
+	// OnIndexing reports the progress of reading a long session that has no index yet or is
+	// compressed. If nil, the host receives it.
 	OnIndexing func(done, total int64)
-	// Model answers. Nil means what the flags say.
+	// Model is the model. If nil, the flags choose it.
 	Model model.Model
-	// AllowModel decides about each request to a model: with an error it is not sent. Nil allows all.
+	// AllowModel decides about each request to a model: if it returns an error, the request is not
+	// sent. Nil allows all.
 	AllowModel func(id string) error
-	// Script makes a model that plays a file, for --provider script. Nil means
-	// that there is none.
+	// Script returns a model that plays a file, for --provider script. If nil, there is none.
 	Script func(file string) (model.Model, error)
-	// Tools are what the agent can do. Nil means the built-in ones.
+	// Tools are the tools of the agent. Nil means the built-in ones.
 	Tools []tool.Tool
-	// Snapshot gives commands what the user's ~/.bashrc defines, if the tools are
-	// the built-in ones. Nil leaves that file alone.
+	// Snapshot gives commands the definitions of the user's ~/.bashrc, if the tools are the built-in
+	// ones. If nil, that file is not read.
 	Snapshot *bash.Snapshot
-	// Catalog says what is known of models. Nil means the built-in list.
+	// Catalog describes models. Nil means the built-in list.
 	Catalog *catalog.Catalog
-	// Transport makes the connections to models. Nil means one of its own for each
-	// agent, and for [InProcess] one for all of them; either goes through the
-	// proxies that Environ names.
+	// Transport makes the connections to models. If nil, each agent has its own, and for [InProcess]
+	// all share one; either uses the proxies that Environ names.
 	Transport http.RoundTripper
-	// Traces and Metrics are where OpenTelemetry's spans and measurements go. Nil means
-	// nowhere.
+	// Traces and Metrics receive OpenTelemetry spans and measurements. Either may be nil.
 	Traces  trace.TracerProvider
 	Metrics metric.MeterProvider
-	// SettingSources names the files of settings that are read unless
-	// --setting-sources says otherwise: "user", "project" and "local". Nil means
-	// none.
+	// SettingSources names the files of settings that are read unless --setting-sources overrides it:
+	// "user", "project" and "local". Nil means none.
 	SettingSources []string
-	// ManagedSettings is the file of settings of the machine's administrator, which
-	// is always read. Empty means that there is none.
+	// ManagedSettings is the settings file of the machine's administrator, which is always read.
+	// Empty means none.
 	ManagedSettings string
-	// TrustProject is what whoever makes the agent says about the project that it
-	// works in: "all" if what the project brings may have effects, or the digest of
-	// what it brings ("parley trust" prints it). Empty leaves it to what the user
-	// has recorded.
+	// TrustProject is the caller's trust in the project: "all" if everything in the project may have
+	// effects, or the digest of its content ("parley trust" prints it). If empty, the user's record
+	// decides.
 	TrustProject string
-	// Root says that the process runs with the rights of the superuser.
+	// Root is set if the process runs as the superuser.
 	Root bool
 
-	Version    string // that the agent is compatible with; empty means [CompatibleVersion]
+	Version    string // the compatible version; empty means [CompatibleVersion]
 	OwnVersion string
 	Logger     *slog.Logger
 }
 
-// A setup is a config and a command line, made ready.
+// A setup is an evaluated config and command line.
 type setup struct {
 	cfg   Config
 	flags *cli.Flags
 	vars  map[string]string
 
-	sealed atomic.Bool // the logs take nothing any more
+	sealed atomic.Bool // the logs reject writes
 
 	env     *tool.Env
-	sandbox *sandbox.Sandbox // nil if the settings leave it off
-	wall    *sandbox.Wall    // of commands that nobody approved
+	sandbox *sandbox.Sandbox // nil if the settings disable it
+	wall    *sandbox.Wall    // for commands that nobody approved
 	servers []mcp.Server     // those of the flags
 
 	agentList []*agents.Definition // all agents
 	parts     func(*agents.Definition) (*engine.AgentParts, error)
 
-	projectServers []mcp.Server // those of the project that are trusted
+	projectServers []mcp.Server // trusted ones of the project
 	userServers    []mcp.Server // those that the user has added
 
 	current   atomic.Pointer[settings.Settings]
-	held      []settings.Hook            // of the project, which its settings do not have any more
-	written   sync.Map                   // files of settings as they looked when we wrote them, by path
-	settings  map[string]json.RawMessage // those that count, by name
+	held      []settings.Hook            // of the project, removed from its settings meanwhile
+	written   sync.Map                   // state of settings files after we wrote them, by path
+	settings  map[string]json.RawMessage // those that apply, by name
 	keySource string                     // the source of the key, for hosts
 	tokenFrom string                     // the source of a token, for hosts
 	provider  string                     // of the model, for hosts
 	sessionID string
-	history   *session.History      // of a session that goes on
-	refresh   func(context.Context) // looks for files that have changed; may be nil
-	tell      func(wire.Message)    // tells the host something beside the conversation; may be nil
+	history   *session.History      // of a resumed session
+	refresh   func(context.Context) // checks for changed files; may be nil
+	tell      func(wire.Message)    // sends the host a message beside the conversation; may be nil
 	log       session.Log
-	store     session.Store                                // nil if sessions are kept nowhere
-	mirror    func(path string, records []json.RawMessage) // tells the host what was written; nil if it reads no lines
+	store     session.Store                                // nil if sessions are not stored
+	mirror    func(path string, records []json.RawMessage) // sends the host what was written; nil if it does not use the protocol
 	closers   []func() error
 
 	findings []policy.Finding // about the rules
 	notices  []string         // for people, once
-	skipped  []string         // files that could not be used, and why
-	temp     string           // for what tools put aside; may be empty
+	skipped  []string         // files that could not be used, with the reason
+	temp     string           // for files of tools; may be empty
 }
 
-// resumeError says that a session cannot be gone on with.
+// resumeError means that a session cannot be resumed.
 type resumeError struct{ id, text string }
 
 func (e *resumeError) Error() string { return e.text }
@@ -206,7 +201,7 @@ func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 	return set, nil
 }
 
-// builtin makes the built-in tools.
+// builtin returns the built-in tools.
 func (cfg *Config) builtin(bare bool) []tool.Tool {
 	opts := &builtin.Options{}
 	if !bare {
@@ -215,8 +210,7 @@ func (cfg *Config) builtin(bare bool) []tool.Tool {
 	return builtin.All(opts)
 }
 
-// tools returns the tools for the model, without those that a flag removes
-// entirely.
+// tools returns the tools for the model, without those that a flag removes entirely.
 func (set *setup) tools() []tool.Tool {
 	all := set.cfg.Tools
 	if all == nil {
@@ -245,7 +239,7 @@ func (set *setup) tools() []tool.Tool {
 	return tools
 }
 
-// offered reports whether the flags leave the model a tool, by any of its names.
+// offered reports whether the flags allow the model a tool, by any of its names.
 func (set *setup) offered(names ...string) bool {
 	named := func(list []string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(list, n) })
@@ -257,8 +251,8 @@ func (set *setup) offered(names ...string) bool {
 	return (want == nil || slices.Contains(want, "default") || named(want)) && !named(set.flags.DisallowedTools)
 }
 
-// questions are the tools by which the model asks the user, if the host takes
-// questions.
+// questions returns the tools with which the model asks the user, if the host accepts permission
+// requests.
 func (set *setup) questions(asks bool) []string {
 	if !asks {
 		return nil
@@ -266,7 +260,7 @@ func (set *setup) questions(asks bool) []string {
 	return slices.DeleteFunc(engine.QuestionTools(), func(name string) bool { return !set.offered(name) })
 }
 
-// environment makes what tools work in. Credentials are not passed on to commands.
+// environment returns the environment of tools. Credentials are not passed to commands.
 func (set *setup) environment(sessionID string) *tool.Env {
 	env := &tool.Env{Home: set.cfg.Home, Environ: append(set.commandEnv(), sessionEnv(sessionID, set.vars["CLAUDE_CODE_ENTRYPOINT"])...), Roots: set.roots(), Sandbox: set.sandbox, Wall: set.wall}
 	if set.temp != "" {
@@ -276,7 +270,7 @@ func (set *setup) environment(sessionID string) *tool.Env {
 	return env
 }
 
-// roots are the directories that the conversation begins with.
+// roots returns the initial working directories of the conversation.
 func (set *setup) roots() []string {
 	roots := []string{set.cfg.Cwd}
 	for _, d := range append(set.absolute(set.flags.AddDirs), set.prefs().Directories()...) {
@@ -287,8 +281,8 @@ func (set *setup) roots() []string {
 	return roots
 }
 
-// checkDirectories reports directories that the flags and the settings name and that do not
-// exist. Plugins are reported when they are loaded.
+// checkDirectories reports missing directories that the flags and the settings name. Plugins are
+// reported when they are loaded.
 func (set *setup) checkDirectories() {
 	check := func(where string, dirs []string) {
 		for _, d := range dirs {
@@ -304,7 +298,7 @@ func (set *setup) checkDirectories() {
 	check("permissions.additionalDirectories in the settings", set.prefs().Directories())
 }
 
-// absolute returns directories as seen from where the conversation works.
+// absolute returns directories relative to the working directory as absolute paths.
 func (set *setup) absolute(dirs []string) []string {
 	var all []string
 	for _, d := range dirs {
@@ -316,7 +310,7 @@ func (set *setup) absolute(dirs []string) []string {
 	return all
 }
 
-// conversation starts or resumes the session and makes its conversation.
+// conversation starts or resumes the session and returns its conversation.
 func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.Conversation, error) {
 	f := set.flags
 	m, err := set.model()
@@ -389,8 +383,8 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	}, host)
 }
 
-// compaction says when the conversation is replaced by a summary: as the settings say,
-// and the environment.
+// compaction returns when the conversation is replaced by a summary, according to the settings and
+// the environment.
 func (set *setup) compaction() engine.Compaction {
 	on := func(name string) bool { v := set.vars[name]; return v == "1" || strings.EqualFold(v, "true") }
 	number := func(name string) int64 {
@@ -405,13 +399,13 @@ func (set *setup) compaction() engine.Compaction {
 	if raw, _ := set.prefs().Get("autoCompactEnabled"); string(raw) == "false" {
 		c.AutoOff = true
 	}
-	// The environment is for whoever runs the agent, the flag for one conversation,
-	// settings are for all of them.
+	// The environment is for whoever runs the agent, the flag for one conversation, and settings for
+	// all of them.
 	c.WindowFrom = "model-default"
 	if c.Window > 0 {
 		c.WindowFrom = "env"
 	} else if c.Window = set.flags.CompactWindow; c.Window > 0 {
-		c.WindowFrom = "settings" // so the official command calls its flag, too
+		c.WindowFrom = "settings" // the official command uses this name for its flag, too
 	} else if n, ok := set.prefs().Int("autoCompactWindow"); ok && n > 0 {
 		c.Window, c.WindowFrom = int64(n), "settings"
 	}
@@ -430,7 +424,7 @@ func (set *setup) modelName() string {
 	return name
 }
 
-// thinking is how the model is to reason: as the flags or the host say.
+// thinking returns how the model reasons, according to the flags or the host.
 func thinking(mode string, tokens *int64, display string) engine.Thinking {
 	t := engine.Thinking{Mode: mode, Display: display}
 	switch {
@@ -473,7 +467,7 @@ func (set *setup) readPrompt(text, file string) (string, error) {
 	return text + string(b), err
 }
 
-// models tells hosts what models there are.
+// models returns the available models for hosts.
 func (set *setup) models() []*wire.ModelInfo {
 	var list []*wire.ModelInfo
 	for _, m := range set.cfg.Catalog.All() {
@@ -487,7 +481,7 @@ func (set *setup) models() []*wire.ModelInfo {
 	return list
 }
 
-// signalled returns the exit status that the end of the context asks for.
+// signalled returns the exit status that follows from the end of the context.
 func (set *setup) signalled(cause error) int {
 	var sig *cli.SignalError
 	if errors.As(cause, &sig) {

@@ -17,13 +17,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ToolServer makes an MCP server of the tools that the agent has, for whoever speaks
-// that protocol. The rules, modes, hooks and the sandbox of the command line and the
-// settings decide about each call as they do for a model's; nobody can be asked, so
-// what would be asked is denied. Of a conversation there is nothing: no model, no
-// session, no other MCP servers.
+// ToolServer returns an MCP server with the tools of the agent. The rules, modes, hooks
+// and the sandbox of the command line and the settings decide each call as they do for
+// a model's. Nobody can be asked, so calls that need permission are denied. There is no
+// conversation: no model, no session, no other MCP servers.
 //
-// The function that it returns ends everything that calls have left running.
+// The function that it returns stops everything that calls have left running.
 func ToolServer(ctx context.Context, cfg Config, args []string, stderr io.Writer) (*sdk.Server, func(), error) {
 	flags, err := cli.Parse(args)
 	if err != nil {
@@ -33,7 +32,7 @@ func ToolServer(ctx context.Context, cfg Config, args []string, stderr io.Writer
 		return nil, nil, errors.New("Error: parley mcp serve takes no prompt. Remove it.")
 	}
 	f := *flags
-	f.DisallowedTools = append(slices.Clone(f.DisallowedTools), "ListAgents") // there are none
+	f.DisallowedTools = append(slices.Clone(f.DisallowedTools), "ListAgents") // there are no agents
 	f.NoPersist, f.NoSlashCommands, f.PromptTool, f.JSONSchema = true, true, "", nil
 	f.Resume, f.Continue, f.MCPConfig, f.StrictMCP, f.PluginDirs, f.PluginDirsNoMCP = "", false, nil, true, nil, nil
 	cfg.Model = noModel{}
@@ -90,7 +89,7 @@ func ToolServer(ctx context.Context, cfg Config, args []string, stderr io.Writer
 				return callResult(conv.Call(ctx, spec.Name, input)), nil
 			})
 	}
-	// A tool that does not exist is something for the model behind the client to read.
+	// An unknown tool is an error for the model behind the client.
 	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 			if call, ok := req.(*sdk.CallToolRequest); ok && !known[call.Params.Name] {
@@ -102,7 +101,7 @@ func ToolServer(ctx context.Context, cfg Config, args []string, stderr io.Writer
 	return server, end, nil
 }
 
-// callResult says in MCP's words what came of a call.
+// callResult converts the result of a call to that of MCP.
 func callResult(r *tool.Result) *sdk.CallToolResult {
 	out := &sdk.CallToolResult{Content: []sdk.Content{}, IsError: r.IsError}
 	add := func(text string) {
@@ -132,10 +131,10 @@ func callResult(r *tool.Result) *sdk.CallToolResult {
 	return out
 }
 
-// noModel is no model.
+// noModel is a model that always fails.
 type noModel struct{}
 
-// Stream says so.
+// Stream returns an error.
 func (noModel) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		yield(model.Event{}, &model.Error{Status: 400, Type: "invalid_request_error", Message: "this server has no model"})

@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/internal/regular"
 )
 
-// UserFile is the file of the user in which the official command keeps MCP servers and which projects
-// are trusted; empty if there is no home.
+// UserFile returns the file of the user in which the official command stores MCP servers and trusted
+// projects, or "" without a home directory.
 func (cfg *Config) UserFile() string {
 	if cfg.Home == "" {
 		return ""
@@ -24,7 +24,7 @@ func (cfg *Config) UserFile() string {
 	return filepath.Join(cfg.Home, ".claude.json")
 }
 
-// userServers are the MCP servers of the user's file: for all projects, and for one.
+// userServers are the MCP servers in the user's file: for all projects, and for each.
 type userServers struct {
 	Servers  json.RawMessage `json:"mcpServers"`
 	Projects map[string]struct {
@@ -33,8 +33,7 @@ type userServers struct {
 }
 
 // loadUserServers reads the MCP servers that the user has added, for this project and for all. Those
-// of the flags come before them; those for this project before those of .mcp.json, which come before
-// those for all.
+// of the flags take precedence; then those for this project, those of .mcp.json, and those for all.
 func (set *setup) loadUserServers() {
 	sources, file := set.prefs().Sources(), set.cfg.UserFile()
 	if set.flags.StrictMCP || file == "" || !sources.User && !sources.Local {

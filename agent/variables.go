@@ -13,12 +13,12 @@ import (
 	"github.com/parley-go/parley/internal/cli"
 )
 
-// switchedOn reports whether an environment variable switches something on.
+// switchedOn reports whether an environment variable enables something.
 func (set *setup) switchedOn(name string) bool {
 	return slices.Contains([]string{"1", "true", "yes", "on"}, strings.ToLower(set.vars[name]))
 }
 
-// number reads an environment variable that is a number above zero; others are 0.
+// number returns an environment variable that is a positive number, or 0.
 func (set *setup) number(name string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSpace(set.vars[name]), 10, 64)
 	if err != nil || n < 0 {
@@ -27,7 +27,7 @@ func (set *setup) number(name string) int64 {
 	return n
 }
 
-// tuning is what flags and variables say that few conversations need.
+// tuning returns the settings in flags and variables that few conversations need.
 func (set *setup) tuning() engine.Tuning {
 	return engine.Tuning{
 		PreviewFormat:  set.vars["CLAUDE_CODE_QUESTION_PREVIEW_FORMAT"],
@@ -44,7 +44,7 @@ func (set *setup) tuning() engine.Tuning {
 	}
 }
 
-// toolSearch says whether ENABLE_TOOL_SEARCH decides about deferring tools.
+// toolSearch returns the value of ENABLE_TOOL_SEARCH for deferring tools.
 func (set *setup) toolSearch() string {
 	switch v := strings.ToLower(set.vars["ENABLE_TOOL_SEARCH"]); v {
 	case "":
@@ -57,8 +57,8 @@ func (set *setup) toolSearch() string {
 	return ""
 }
 
-// thinkingTokens is the bound for reasoning of the flags, or else of MAX_THINKING_TOKENS; nil if
-// there is none.
+// thinkingTokens returns the limit for reasoning of the flags, or else of MAX_THINKING_TOKENS,
+// or nil.
 func (set *setup) thinkingTokens() *int64 {
 	if n := set.flags.ThinkingTokens; n != nil {
 		v := int64(*n)
@@ -74,14 +74,14 @@ func (set *setup) thinkingTokens() *int64 {
 	return &n
 }
 
-// thinkingMode is that of the flag, or else of the setting alwaysThinkingEnabled.
+// thinkingMode returns the mode of the flag, or else of the setting alwaysThinkingEnabled.
 func (set *setup) thinkingMode() string {
 	raw, _ := set.prefs().Get("alwaysThinkingEnabled")
 	return cmp.Or(set.flags.Thinking, map[string]string{"true": "adaptive", "false": "disabled"}[string(raw)])
 }
 
-// fallbacks are the models that answer in place of one that cannot: those of the flag, or else
-// of the setting fallbackModel, a name or a list of names.
+// fallbacks returns the fallback models: those of the flag, or else of the setting
+// fallbackModel, a name or a list of names.
 func (set *setup) fallbacks() (names []string) {
 	if set.flags.FallbackModels != nil {
 		return set.flags.FallbackModels
@@ -101,8 +101,8 @@ func (set *setup) withLanguage(prompt string) string {
 	return prompt
 }
 
-// effort is how hard the model is to try: as the flag says, else CLAUDE_CODE_EFFORT_LEVEL, else
-// the setting effortLevel.
+// effort returns the effort of the model: that of the flag, else of CLAUDE_CODE_EFFORT_LEVEL,
+// else of the setting effortLevel.
 func (set *setup) effort() string {
 	for _, level := range []string{set.flags.Effort, set.vars["CLAUDE_CODE_EFFORT_LEVEL"], set.prefs().String("effortLevel")} {
 		if slices.Contains([]string{"low", "medium", "high", "xhigh", "max"}, level) {
@@ -112,7 +112,7 @@ func (set *setup) effort() string {
 	return ""
 }
 
-// bashLimits are the options of Bash where the environment limits commands; nil if it does not.
+// bashLimits returns options of Bash if the environment limits commands; otherwise nil.
 func (set *setup) bashLimits() *bash.Options {
 	opts := bash.Options{
 		Timeout:    time.Duration(set.number("BASH_DEFAULT_TIMEOUT_MS")) * time.Millisecond,
@@ -131,7 +131,7 @@ func (set *setup) bashLimits() *bash.Options {
 	return &opts
 }
 
-// sessionEnv returns the variables that tell commands and hooks which session they run for.
+// sessionEnv returns the variables that identify the session for commands and hooks.
 func sessionEnv(sessionID, entrypoint string) []string {
 	if entrypoint == "" {
 		entrypoint = "sdk-cli"

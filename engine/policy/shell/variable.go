@@ -91,7 +91,7 @@ func mayDeclare(st *syntax.Stmt) bool {
 	return true
 }
 
-// isText reports whether nothing in a word is replaced but patterns, braces and a tilde.
+// isText reports whether a word is expanded only for patterns, braces and a tilde.
 func isText(w *syntax.Word) bool {
 	return w != nil && !slices.ContainsFunc(w.Parts, func(p syntax.WordPart) bool {
 		switch p := p.(type) {
