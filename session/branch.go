@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// GitBranch returns the branch of the repository that a directory is in, or the start of the commit where none is checked out. It
-// is empty outside of repositories. It runs nothing and reads regular files only.
+// GitBranch returns the branch of the repository that contains a directory, or the start of the commit if none is
+// checked out. It is empty outside of repositories. It runs nothing and reads only regular files.
 func GitBranch(dir string) string {
 	for {
 		git := filepath.Join(dir, ".git")
@@ -34,7 +34,7 @@ func GitBranch(dir string) string {
 	}
 }
 
-// smallFile returns the first line of a small regular file, and nothing of any other.
+// smallFile returns the first line of a small regular file, or "" for any other.
 func smallFile(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return ""

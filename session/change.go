@@ -21,12 +21,12 @@ import (
 	"github.com/parley-go/parley/internal/durable"
 )
 
-// Title is the entry that gives a session a title, for its log.
+// Title returns the entry that sets the title of a session, for its log.
 func Title(title string) *Entry {
 	return &Entry{Type: "custom-title", Fields: map[string]json.RawMessage{"customTitle": quote(title)}}
 }
 
-// Rename gives a session a title. The last one counts. The session may be open.
+// Rename sets the title of a session. The last one applies. The session may be open.
 func Rename(ctx context.Context, s Store, id, title string, in *In) error {
 	title = strings.TrimSpace(title)
 	if title == "" {
@@ -35,11 +35,11 @@ func Rename(ctx context.Context, s Store, id, title string, in *In) error {
 	return note(ctx, s, id, in, Title(title))
 }
 
-// Tag gives a session a tag, or takes it away if the tag is empty. Characters that
-// cannot be seen are left out of it. The session may be open.
+// Tag sets the tag of a session, or removes it if the tag is empty. Invisible characters
+// are removed from it. The session may be open.
 func Tag(ctx context.Context, s Store, id, tag string, in *In) error {
 	clean := tag
-	for range 10 { // what is left out may bring letters together
+	for range 10 { // removing characters may bring others together
 		was := clean
 		clean = strings.TrimSpace(strings.Map(func(r rune) rune {
 			if unicode.In(r, unicode.Cf, unicode.Co, unicode.Cn) || r == unicode.ReplacementChar {
@@ -57,8 +57,7 @@ func Tag(ctx context.Context, s Store, id, tag string, in *In) error {
 	return note(ctx, s, id, in, &Entry{Type: "tag", Fields: map[string]json.RawMessage{"tag": quote(clean)}})
 }
 
-// note adds a record without a place in the tree to a session, whether it is open
-// or not.
+// note adds a record outside of the tree to a session, whether it is open or not.
 func note(ctx context.Context, s Store, id string, in *In, e *Entry) error {
 	if f, ok := s.(*Files); ok {
 		return f.note(ctx, id, in, e)
@@ -87,7 +86,8 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 	file, err := openLocked(root, p)
 	switch {
 	case err == nil:
-		// Nobody writes. An unfinished line of the last writer must not swallow this one.
+		// There is no other writer. An unfinished line of the last writer must not swallow
+		// this one.
 		if _, _, err := load(file, f.pathOf(p)); err != nil {
 			file.Close()
 			return err
@@ -108,7 +108,7 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 	return errors.Join(err, file.Close())
 }
 
-// Delete removes a session with all that is kept beside it. The error is
+// Delete removes a session with everything that is stored beside it. The error is
 // [ErrLocked] if it is open.
 func Delete(ctx context.Context, s Store, id string, in *In) error {
 	if f, ok := s.(*Files); ok {
@@ -156,7 +156,7 @@ func remove(root *os.Root, p place) error {
 	file, err := openLocked(root, p)
 	if err != nil {
 		if errors.Is(err, ErrNotFound) {
-			return nil // by another, just now
+			return nil // removed by another process just now
 		}
 		return err
 	}
@@ -170,15 +170,15 @@ func remove(root *os.Root, p place) error {
 	return nil
 }
 
-// ForkOptions say what a fork holds. The zero value, and nil, is everything.
+// ForkOptions select what a fork contains. The zero value, and nil, mean everything.
 type ForkOptions struct {
 	In
-	UpTo  string // the uuid of the last record to take over
-	Title string // empty: that of the session, and "(fork)"
+	UpTo  string // uuid of the last record to copy
+	Title string // if empty, that of the session, and "(fork)"
 }
 
-// Fork copies a session into a new one beside it, and returns its id. Every record
-// gets a uuid of its own and names the original. Conversations of subagents are not copied.
+// Fork copies a session to a new one beside it, and returns its id. Every record gets a new
+// uuid and names the original. Conversations of subagents are not copied.
 func Fork(ctx context.Context, s Store, id string, opts *ForkOptions) (string, error) {
 	if opts == nil {
 		opts = &ForkOptions{}
@@ -226,7 +226,7 @@ func Fork(ctx context.Context, s Store, id string, opts *ForkOptions) (string, e
 	return fork.id, s.Append(ctx, to, records)
 }
 
-// writeFork writes a fork. Under its name it is there at once or not at all.
+// writeFork writes a fork. It appears under its name atomically.
 func (f *Files) writeFork(ctx context.Context, fork *forked, key Key, file io.ReaderAt) error {
 	root, err := f.root(false)
 	if err != nil {
@@ -267,12 +267,12 @@ type forked struct {
 	id, from string
 	title    string
 	nodes    []*node
-	ids      map[string]string // new by old
-	parents  map[string]string // of records that are left out: the parent, old
+	ids      map[string]string // new uuids by old ones
+	parents  map[string]string // of records that are left out: the old parent
 	replaced *span
 }
 
-// fork picks what of a log goes into a fork.
+// fork selects the records of a log for a fork.
 func (s *scan) fork(from, upTo string) (*forked, error) {
 	k := &forked{id: NewID(), from: from, ids: map[string]string{}, parents: map[string]string{}}
 	for _, n := range s.nodes {
@@ -353,8 +353,8 @@ func (k *forked) write(ctx context.Context, w io.Writer, r *lineReader) error {
 	return nil
 }
 
-// line turns a record of the session into one of the fork. Unknown members
-// stay as they are, byte for byte.
+// line converts a record of the session to one of the fork. Unknown members stay as they
+// are, byte for byte.
 func (k *forked) line(line []byte, n *node, at time.Time) ([]byte, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(line), lenient...)
 	if _, err := d.ReadToken(); err != nil {
@@ -406,7 +406,7 @@ func (k *forked) line(line []byte, n *node, at time.Time) ([]byte, error) {
 	return append(out, "}}\n"...), nil
 }
 
-// remap returns the new uuid of a record, or of the next one above it.
+// remap returns the new uuid of a record, or of the nearest ancestor that is in the fork.
 func (k *forked) remap(old string) []byte {
 	for range len(k.parents) + 1 {
 		if id, ok := k.ids[old]; ok {
@@ -421,7 +421,7 @@ func (k *forked) remap(old string) []byte {
 	return []byte("null")
 }
 
-// remapAll replaces the uuids in what a compaction says of the records it kept.
+// remapAll replaces the uuids of kept records in the metadata of a compaction.
 func (k *forked) remapAll(v []byte) []byte {
 	var tree any
 	if json.Unmarshal(v, &tree) != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/parley-go/parley/internal/rawjson"
 )
 
-// window is how much of the begin and of the end of a log a list reads.
+// window is how many bytes of the beginning and of the end of a log a list reads.
 const window = 64 << 10
 
-// A digest is what the begin and the end of a log tell of it.
+// A digest is the information about a session in the beginning and the end of its log.
 type digest struct {
 	sidechain    bool
-	conversation bool // there is a message in it
+	conversation bool // it contains a message
 	customTitle  string
 	aiTitle      string
 	lastPrompt   string
@@ -36,7 +36,7 @@ type digest struct {
 	created      time.Time
 }
 
-// title is what a session is called.
+// title returns the name of a session for a list.
 func (d *digest) title() string {
 	for _, s := range []string{d.customTitle, d.aiTitle, d.lastPrompt, d.summary, d.firstPrompt} {
 		if s != "" {
@@ -46,16 +46,15 @@ func (d *digest) title() string {
 	return ""
 }
 
-// titled reports whether a title was given to the session.
+// titled reports whether the session has the given title.
 func (d *digest) titled(title string) bool {
 	return strings.EqualFold(strings.TrimSpace(d.customTitle), title) || d.customTitle == "" && strings.EqualFold(strings.TrimSpace(d.aiTitle), title)
 }
 
-// buffers are room for the begin and the end of a file.
+// buffers are reused memory for the beginning and the end of a file.
 var buffers = sync.Pool{New: func() any { return new([2 * window]byte) }}
 
-// ends reads the begin and the end of a session's file into a buffer; they may
-// overlap.
+// ends reads the beginning and the end of a session's file into a buffer; they may overlap.
 func ends(root *os.Root, p place, buf *[2 * window]byte) (head, tail []byte, err error) {
 	file, err := root.OpenFile(p.name(), os.O_RDONLY|nonblock, 0)
 	if err != nil {
@@ -79,7 +78,7 @@ func ends(root *os.Root, p place, buf *[2 * window]byte) (head, tail []byte, err
 	return head, tail[:n], nil
 }
 
-// digestPlace reads what a list shows of a session.
+// digestPlace returns the digest of a session.
 func (f *Files) digestPlace(root *os.Root, p place) (*digest, error) {
 	if p.old {
 		return f.digestOld(p)
@@ -99,7 +98,7 @@ func (f *Files) digestPlace(root *os.Root, p place) (*digest, error) {
 	}
 	d := digestOf(head, tail)
 	if d.firstPrompt == "" && p.size > window {
-		// The first prompt may be long, such as one with a picture.
+		// The first prompt may be long, for example if it contains a picture.
 		if file, err := root.OpenFile(p.name(), os.O_RDONLY|nonblock, 0); err == nil {
 			more := make([]byte, min(p.size, 32*window))
 			n, _ := io.ReadFull(file, more)
@@ -110,7 +109,7 @@ func (f *Files) digestPlace(root *os.Root, p place) (*digest, error) {
 	return d, nil
 }
 
-// digestOf takes the begin and the end of a log apart. The last of each kind wins.
+// digestOf parses the beginning and the end of a log. The last value of each kind wins.
 func digestOf(head, tail []byte) *digest {
 	d := &digest{}
 	d.readHead(head)
@@ -166,7 +165,7 @@ func (l *lastTexts) read(lines []byte, titles bool) {
 	}
 }
 
-// readHead reads what the first lines tell.
+// readHead parses the first lines.
 func (d *digest) readHead(head []byte) {
 	command := ""
 	first := true
@@ -206,7 +205,7 @@ func setOnce(dst *string, s string) {
 	}
 }
 
-// A peeked line is what could be read of it.
+// A peeked holds the members that could be read from a line.
 type peeked struct {
 	typ, timestamp, cwd, branch, entrypoint string
 	sidechain, meta, compact                bool
@@ -260,7 +259,7 @@ func (p *peeked) read(line []byte) {
 }
 
 var (
-	// notPrompts are texts that a program put in the place of a prompt.
+	// notPrompts matches texts that a program put in the place of a prompt.
 	notPrompts = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^(?:<[a-z][\w-]*[\s>]|\[Request interrupted by user[^\]]*\])`)
 	})
@@ -268,11 +267,10 @@ var (
 	shells   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`<bash-input>([\s\S]*?)</bash-input>`) })
 )
 
-// promptMax is how much of a prompt a list shows, in units of UTF-16.
+// promptMax is how much of a prompt a list shows, in UTF-16 units.
 const promptMax = 200
 
-// promptOf returns the text of a message that a person wrote, or else the name of
-// the command that it is.
+// promptOf returns the text of a message that a person wrote, or else the name of its command.
 func promptOf(message json.RawMessage) (text, command string) {
 	for _, s := range texts(message) {
 		s = strings.TrimSpace(strings.ReplaceAll(s, "\n", " "))
@@ -293,7 +291,7 @@ func promptOf(message json.RawMessage) (text, command string) {
 	return "", command
 }
 
-// clip cuts a text that is too long for a list.
+// clip truncates a text that is too long for a list.
 func clip(s string) string {
 	n := 0
 	for i, r := range s {
@@ -304,7 +302,7 @@ func clip(s string) string {
 	return s
 }
 
-// texts returns the texts of a message, none if it holds results of calls.
+// texts returns the texts of a message, or nil if it contains results of calls.
 func texts(message json.RawMessage) []string {
 	content := rawjson.Get(message, "content")
 	if len(content) > 0 && content[0] == '"' {

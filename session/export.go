@@ -15,24 +15,25 @@ import (
 // exportType is the type of the first line of an exported session.
 const exportType = "parley-session"
 
-// exportMax is how long a line of an exported session may be.
+// exportMax is the maximum length of a line of an exported session, in bytes.
 const exportMax = 256 << 20
 
-// An exportLine is a line of an exported session. The first is the head, then come
-// the records, and the last says how many there were.
+// An exportLine is a line of an exported session. The first is the header, then come
+// the records, and the last has their number.
 type exportLine struct {
 	Type    string          `json:"type,omitempty"`
 	Version int             `json:"version,omitempty"`
 	Project string          `json:"project,omitempty"`
 	Session string          `json:"session,omitempty"`
-	Sub     string          `json:"sub,omitempty"` // the part that a record is of
+	Sub     string          `json:"sub,omitempty"` // the part that a record belongs to
 	Record  json.RawMessage `json:"record,omitempty"`
 	End     *int            `json:"end,omitempty"`
 }
 
-// Export writes a session to one file that [Import] takes in on any machine: its
-// log, with the receipts and grants in it, what its subagents said, and what files
-// were before it changed them. It is JSON, a record a line, in gzip.
+// Export writes a session to one file that [Import] can read on any machine: its log,
+// with the receipts and permission updates in it, the logs of its subagents, and file
+// contents from before it changed them. It is JSON, one record per line, compressed
+// with gzip.
 func Export(ctx context.Context, s Store, id string, w io.Writer, in *In) error {
 	key, err := locate(ctx, s, id, in)
 	if err != nil {
@@ -57,7 +58,7 @@ func Export(ctx context.Context, s Store, id string, w io.Writer, in *In) error 
 		part.Sub = sub
 		var records []json.RawMessage
 		records, err = s.Load(ctx, part)
-		if sub != "" && errors.Is(err, ErrNotFound) { // gone meanwhile
+		if sub != "" && errors.Is(err, ErrNotFound) { // removed meanwhile
 			err = nil
 		}
 		for _, r := range records {
@@ -76,13 +77,14 @@ func Export(ctx context.Context, s Store, id string, w io.Writer, in *In) error 
 	return errors.Join(buf.Flush(), z.Close())
 }
 
-// ImportOptions say where a session goes. The zero value, and nil, is where it was.
+// ImportOptions select where a session is stored. The zero value, and nil, mean its
+// original project.
 type ImportOptions struct {
-	Cwd string // the directory whose project it becomes part of
+	Cwd string // the directory whose project it is added to
 }
 
-// Import takes in a session that [Export] wrote, as a whole or not at all, and
-// returns its id. The error is [ErrExists] if there is a session with that id.
+// Import stores a session that [Export] wrote, completely or not at all, and returns
+// its id. The error is [ErrExists] if there is a session with that id.
 func Import(ctx context.Context, s Store, r io.ReadSeeker, opts *ImportOptions) (string, error) {
 	// Nothing is written before all of it was read.
 	key, err := readExport(ctx, r, nil)
@@ -144,8 +146,8 @@ func Import(ctx context.Context, s Store, r io.ReadSeeker, opts *ImportOptions) 
 	return key.Session, errors.Join(err, lease.Close())
 }
 
-// readExport reads an exported session to its end and calls take, if there is one,
-// for each record.
+// readExport reads an exported session to its end and calls take, if not nil, for each
+// record.
 func readExport(ctx context.Context, r io.Reader, take func(sub string, record json.RawMessage) error) (Key, error) {
 	bad := func(err error) (Key, error) {
 		return Key{}, fmt.Errorf("session: this is no whole exported session: %w", err)
@@ -206,7 +208,7 @@ func readExport(ctx context.Context, r io.Reader, take func(sub string, record j
 	}
 }
 
-// readLine reads a line of bounded length.
+// readLine reads a line of limited length.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {

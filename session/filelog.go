@@ -13,7 +13,7 @@ import (
 	"github.com/parley-go/parley/internal/durable"
 )
 
-// gather is how much a log without durability keeps back.
+// gather is how many bytes a log without durability buffers.
 const gather = 64 << 10
 
 // A fileLog is a session in a file that this process has locked.
@@ -28,19 +28,19 @@ type fileLog struct {
 
 	mu     sync.Mutex
 	parts  []*fileLog // that are open
-	next   *group     // what the next write takes, nil if nothing waits
+	next   *group     // the group of the next write, nil if nothing waits
 	closed bool
-	failed error // once set, the end of the file is in doubt
+	failed error // once set, the state of the file's end is unknown
 
-	// turn is held by whoever writes. Those who come meanwhile are the next
-	// group, and one of them writes for all.
+	// turn is held by the writer. Others that arrive meanwhile form the next group, and
+	// one of them writes for all.
 	turn  chan struct{}
 	file  *os.File
-	named bool // the name of the file is on disk; of a file that another process made it may not be
+	named bool // the name of the file is on disk; it may not be if another process created the file
 	hasty bool // the last write did not wait for the disk
 }
 
-// A group is the lines of all who wait for the same write.
+// A group holds the lines of all callers that wait for the same write.
 type group struct {
 	lines []byte
 	sync  bool // not all of them are hasty
@@ -105,7 +105,8 @@ func (l *fileLog) part(name string) (*fileLog, error) {
 	return part, nil
 }
 
-// takeMeta writes what tells of a subagent beside its log, and returns the rest.
+// takeMeta writes the metadata of a subagent beside its log, and returns the other
+// entries.
 func (l *fileLog) takeMeta(entries []*Entry) ([]*Entry, error) {
 	if l.parent == nil || !slices.ContainsFunc(entries, func(e *Entry) bool { return e != nil && e.Type == metaType }) {
 		return entries, nil
@@ -171,7 +172,7 @@ func (l *fileLog) Append(entries ...*Entry) error {
 	return g.err
 }
 
-// openParts returns the parts that are to be closed.
+// openParts returns the parts to close.
 func (l *fileLog) openParts() []*fileLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +181,7 @@ func (l *fileLog) openParts() []*fileLog {
 	return parts
 }
 
-// usable says why nothing can be appended. The caller holds mu.
+// usable returns why nothing can be appended, or nil. The caller holds mu.
 func (l *fileLog) usable() error {
 	if l.closed {
 		return ErrClosed
@@ -191,7 +192,7 @@ func (l *fileLog) usable() error {
 // flush writes a group unless that has been done. The caller holds the turn.
 func (l *fileLog) flush(g *group) {
 	l.mu.Lock()
-	if l.next != g { // written by another
+	if l.next != g { // written by another caller
 		l.mu.Unlock()
 		<-g.done
 		return
@@ -211,8 +212,8 @@ func (l *fileLog) flush(g *group) {
 	close(g.done)
 }
 
-// write puts lines at the end of the file, all or none, and waits for the disk if
-// it shall. It reports also whether the file is in doubt after an error.
+// write appends lines to the file, all or none, and waits for the disk if sync is set.
+// It also reports whether the state of the file is unknown after an error.
 func (l *fileLog) write(lines []byte, sync bool) (broken bool, err error) {
 	n, err := l.file.Write(lines)
 	if err != nil {
@@ -230,7 +231,8 @@ func (l *fileLog) write(lines []byte, sync bool) (broken bool, err error) {
 		return false, nil
 	}
 	if err := durable.File(l.file); err != nil {
-		// The state of the disk is unknown now, and another attempt cannot find it out.
+		// The state of the disk is unknown now, and another attempt cannot determine
+		// it.
 		return true, fmt.Errorf("session: %w", err)
 	}
 	if !l.named {
@@ -242,7 +244,7 @@ func (l *fileLog) write(lines []byte, sync bool) (broken bool, err error) {
 	return false, nil
 }
 
-// undo takes back the last n bytes, unless another has written behind them.
+// undo removes the last n bytes, unless another process has written after them.
 func (l *fileLog) undo(n int64) error {
 	end, err := l.file.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -258,7 +260,8 @@ func (l *fileLog) undo(n int64) error {
 	return cut(l.file, l.path, end-n)
 }
 
-// cut shortens a file. Some systems do not let a file that is open for appending.
+// cut shortens a file. Some systems do not allow that for a file that is open for
+// appending.
 func cut(file *os.File, path string, size int64) error {
 	err := file.Truncate(size)
 	if err == nil {
@@ -289,7 +292,7 @@ func (l *fileLog) Close() error {
 		p.parts = slices.DeleteFunc(p.parts, func(o *fileLog) bool { return o == l })
 		p.mu.Unlock()
 	}
-	l.turn <- struct{}{} // for good: nobody writes after this
+	l.turn <- struct{}{} // never released: nothing is written after this
 	l.mu.Lock()
 	g := l.next
 	l.mu.Unlock()

@@ -18,27 +18,26 @@ import (
 	"github.com/parley-go/parley/internal/filelock"
 )
 
-// A Durability says what an entry survives once it was appended.
+// A Durability is what an appended entry survives.
 type Durability int
 
 // From the safest to the fastest.
 const (
-	Fsync Durability = iota // a power cut, unless it is hasty. Appends that come at once share the wait for the disk.
-	Write                   // the end of the process, kill -9 included
-	None                    // nothing: it is written when some have gathered, when Append is called with no entries, and by Close
+	Fsync Durability = iota // a power failure, unless it is hasty; concurrent appends share the wait for the disk
+	Write                   // the end of the process, including kill -9
+	None                    // nothing: it is written when enough have gathered, when Append is called with no entries, and by Close
 )
 
-// Files keeps sessions in files below a directory, where and as the official CLI
-// does: projects/<key>/<id>.jsonl, with the key that [ProjectKey] returns. The
-// files are readable for their owner only. It finds a session in every project,
-// since its id is the only key, and reads the older layout
-// sessions/<id>/messages.jsonl too. It holds nothing open but logs, and is safe
-// for concurrent use in many processes.
+// Files stores sessions in files below a directory, in the same places and format as the
+// official CLI: projects/<key>/<id>.jsonl, with the key that [ProjectKey] returns. Only
+// their owner can read the files. It finds a session in every project, since its id is the
+// only key, and also reads the older layout sessions/<id>/messages.jsonl. It keeps only
+// logs open, and is safe for concurrent use in many processes.
 type Files struct {
 	Dir        string // the configuration directory, such as that in CLAUDE_CONFIG_DIR
 	Durability Durability
-	LockWait   time.Duration // how long Open waits for another to close the session; zero: a moment
-	// Progress is called repeatedly while a long log is read that has no index yet or is
+	LockWait   time.Duration // how long Open waits for another process to close the session; zero means a moment
+	// Progress is called repeatedly while reading a long log that has no index yet or is
 	// compressed, until done equals total. It may be nil.
 	Progress func(done, total int64)
 }
@@ -54,14 +53,14 @@ const (
 	suffix   = ".jsonl"
 )
 
-// root opens the projects directory. Nothing outside of it is read or written,
-// whatever links are in it.
+// root opens the projects directory. Nothing outside of it is read or written, whatever
+// links are in it.
 func (f *Files) root(create bool) (*os.Root, error) {
 	if f.Dir == "" {
 		return nil, errors.New("session: no directory")
 	}
 	dir := filepath.Join(f.Dir, "projects")
-	if !create { // there may be sessions in the older layout alone
+	if !create { // there may be only sessions in the older layout
 		_, err := os.Stat(filepath.Join(f.Dir, oldDir))
 		create = err == nil
 	}
@@ -109,7 +108,8 @@ type place struct {
 }
 
 // name returns the file of a session, below the projects directory or, in the older
-// layout, beside it, where nothing that knows the projects directory alone reaches it.
+// layout, beside it, where code that is confined to the projects directory cannot reach
+// it.
 func (p place) name() string {
 	if p.old {
 		return path.Join("..", oldDir, p.id, oldMessages)
@@ -117,7 +117,7 @@ func (p place) name() string {
 	return path.Join(p.project, p.id+suffix)
 }
 
-// stat returns a session of a project, with at least a byte in it.
+// stat returns a session of a project, if it is not empty.
 func stat(root *os.Root, project, id string) (place, bool) {
 	p := place{project: project, id: id}
 	info, err := root.Lstat(p.name())
@@ -158,7 +158,7 @@ func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	return d.ReadDir(-1)
 }
 
-// lookup looks for a session in some projects, or in all if in is nil. The newest wins.
+// lookup finds a session in some projects, or in all if in is nil. The newest wins.
 func (f *Files) lookup(root *os.Root, id string, in []string) (place, error) {
 	if !ValidID(id) {
 		return place{}, ErrNotFound
@@ -186,8 +186,8 @@ func (f *Files) lookup(root *os.Root, id string, in []string) (place, error) {
 	return place{}, ErrNotFound
 }
 
-// create starts a session. The file is there at once; it counts as a session
-// from its first entry on.
+// create starts a session. The file is created at once; it counts as a session once it has
+// an entry.
 func (f *Files) create(meta Meta) (*fileLog, error) {
 	meta, err := meta.newSession()
 	if err != nil {
@@ -234,8 +234,8 @@ func (f *Files) create(meta Meta) (*fileLog, error) {
 	return nil, ErrExists
 }
 
-// beginAgain makes a file fit for a new session: it is empty, or its process died before a
-// message was written (see [isPartOfTree]). A line that was cut off is removed.
+// beginAgain prepares a file for a new session: it must be empty, or its process died
+// before a message was written (see [isPartOfTree]). An incomplete line is removed.
 func beginAgain(file *os.File) error {
 	whole := int64(0)
 	for lines := bufio.NewReader(io.NewSectionReader(file, 0, math.MaxInt64)); ; {
@@ -254,8 +254,8 @@ func beginAgain(file *os.File) error {
 	return file.Truncate(whole)
 }
 
-// taken reports whether a new file is not the only one of its id. Of two that
-// begin at once in two projects, each sees the other, and neither goes on.
+// taken returns an error if a new file is not the only one with its id. If two are created
+// concurrently in two projects, each finds the other, and neither continues.
 func taken(root *os.Root, p place, file *os.File) error {
 	if err := beginAgain(file); err != nil {
 		return err
@@ -281,7 +281,7 @@ func taken(root *os.Root, p place, file *os.File) error {
 			err = lockFile(file)
 			file.Close()
 			if err == nil {
-				continue // left behind by one that died
+				continue // left behind by a process that died
 			}
 		}
 		root.Remove(p.name())
@@ -290,7 +290,7 @@ func taken(root *os.Root, p place, file *os.File) error {
 	return nil
 }
 
-// lockFile takes the lock of a log. It does not wait.
+// lockFile locks a log without waiting.
 func lockFile(file *os.File) error {
 	err := filelock.Try(file)
 	if errors.Is(err, filelock.ErrHeld) {
@@ -299,7 +299,7 @@ func lockFile(file *os.File) error {
 	return err
 }
 
-// errGone says that a file has lost its name since it was opened.
+// errGone means that a file was removed since it was opened.
 var errGone = errors.New("session: the file is gone")
 
 // claim locks a file that was opened by its name.
@@ -320,8 +320,8 @@ func claim(root *os.Root, p place, file *os.File) error {
 	return nil
 }
 
-// open opens a session. The log goes on in the file that the session is in,
-// whatever project that is.
+// open opens a session. The log continues in the session's present file, whatever project
+// that is in.
 func (f *Files) open(ctx context.Context, id string, meta Meta) (Log, *History, error) {
 	meta.ID = id
 	deadline, pause := time.Now().Add(max(f.LockWait, grace)), time.Millisecond
@@ -399,7 +399,7 @@ func openLocked(root *os.Root, p place) (*os.File, error) {
 	return file, nil
 }
 
-// load reads a locked file and cuts off what its last writer did not finish.
+// load reads a locked file and removes what its last writer did not finish.
 func load(file *os.File, path string) (*scan, bool, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -413,7 +413,7 @@ func load(file *os.File, path string) (*scan, bool, error) {
 	return s, torn, err
 }
 
-// repairEnd cuts off what the last writer of a file did not finish.
+// repairEnd removes what the last writer of a file did not finish.
 func repairEnd(s *scan, file *os.File, path string, size, end int64) (torn bool, err error) {
 	if end == size {
 		if s.unended {
@@ -429,8 +429,8 @@ func repairEnd(s *scan, file *os.File, path string, size, end int64) (torn bool,
 	return true, nil
 }
 
-// first returns the newest session in some projects, or in all if in is nil, that ok
-// takes and that no subagent began.
+// first returns the newest session in some projects, or in all if in is nil, for which ok
+// returns true and that is not a subagent's.
 func (f *Files) first(ctx context.Context, in func(root *os.Root) []string, ok func(*digest) bool) (string, error) {
 	id := ""
 	err := f.inRoot(ctx, func(root *os.Root) error {
@@ -459,8 +459,8 @@ func (f *Files) first(ctx context.Context, in func(root *os.Root) []string, ok f
 	return id, err
 }
 
-// projectsOf returns the project directories that may belong to a directory. Of
-// a long path only the begin counts: others cut it with another hash.
+// projectsOf returns the project directories that may belong to a directory. For a long
+// path only the beginning is compared, because other programs use another hash.
 func projectsOf(root *os.Root, cwd string) []string {
 	key := ProjectKey(cwd)
 	if len(key) <= slugMax {
@@ -471,8 +471,8 @@ func projectsOf(root *os.Root, cwd string) []string {
 	return append(all, key)
 }
 
-// places returns the sessions of some projects, or of all if in is nil, the newest
-// first, each id once.
+// places returns the sessions of some projects, or of all if in is nil, newest first and
+// without duplicate ids.
 func (f *Files) places(ctx context.Context, root *os.Root, in []string) ([]place, error) {
 	every := in == nil
 	if every {

@@ -17,11 +17,11 @@ import (
 	"github.com/parley-go/parley/internal/durable"
 )
 
-// metaType is the type of the record that tells of a subagent. In files it has a
-// file of its own beside the log, as others have it.
+// metaType is the type of the record with the metadata of a subagent. In files it is a
+// separate file beside the log, as in other programs.
 const metaType = "agent_metadata"
 
-// metaSuffix is the end of the name of that file.
+// metaSuffix is the suffix of that file.
 const metaSuffix = ".meta.json"
 
 // fileName returns the file of a log below the projects directory.
@@ -48,7 +48,7 @@ func appendLine(dst []byte, record json.RawMessage) ([]byte, error) {
 	return append(append(dst, bytes.TrimSpace(v)...), '\n'), nil
 }
 
-// Append implements [Store]. It reads the log to know the records that are there.
+// Append implements [Store]. It reads the log to find the records that it contains.
 func (f *Files) Append(ctx context.Context, key Key, records []json.RawMessage) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (f *Files) Append(ctx context.Context, key Key, records []json.RawMessage) 
 	return errors.Join(log.addRecords(records), file.Close())
 }
 
-// addRecords writes those records that the file does not hold. If nobody writes it,
-// what the last writer did not finish is cut off first; a writer that is alive
+// addRecords writes the records that the file does not contain. If there is no other
+// writer, it first removes what the last one did not finish; a writer that is alive
 // appends whole lines, as this does.
 func (l *fileLog) addRecords(records []json.RawMessage) error {
 	if err := lockFile(l.file); err == nil {
@@ -136,8 +136,8 @@ func (l *fileLog) addRecords(records []json.RawMessage) error {
 	return err
 }
 
-// splitMeta writes what tells of a subagent to a file of its own, and returns the
-// other records.
+// splitMeta writes the metadata of a subagent to a separate file, and returns the other
+// records.
 func (f *Files) splitMeta(root *os.Root, key Key, records []json.RawMessage) ([]json.RawMessage, error) {
 	var rest []json.RawMessage
 	for _, r := range records {
@@ -160,7 +160,7 @@ func (f *Files) splitMeta(root *os.Root, key Key, records []json.RawMessage) ([]
 	return rest, nil
 }
 
-// replace writes a file that is there as a whole or not at all.
+// replace writes a file atomically.
 func (f *Files) replace(root *os.Root, name string, text []byte) error {
 	temp := name + "." + NewID()[:8] + ".tmp"
 	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
@@ -181,7 +181,7 @@ func (f *Files) replace(root *os.Root, name string, text []byte) error {
 	return nil
 }
 
-// readMeta returns what tells of a subagent, nil if there is nothing.
+// readMeta returns the metadata of a subagent, or nil.
 func readMeta(root *os.Root, key Key) map[string]json.RawMessage {
 	file, err := openRead(root, strings.TrimSuffix(key.fileName(), suffix)+metaSuffix)
 	if err != nil {

@@ -14,23 +14,24 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// indexMin is where the last compaction of a log must be for an index to be worth it.
+// indexMin is the minimum position of the last compaction in a log for an index to be
+// worth it.
 const indexMin = 256 << 10
 
-// An index is what must be known of a log before its last compaction to go on with
-// it, so that only what follows is read. It is a file beside the log. It says
-// nothing that the log does not: if it is gone or does not fit, the log is read
-// as a whole and it is made anew.
+// An index holds what is needed from the part of a log before its last compaction to
+// resume it, so that only the rest has to be read. It is a file beside the log, and
+// contains nothing that the log does not: if it is missing or does not match, the whole
+// log is read and the index is written again.
 type index struct {
 	Version  int                 `json:"version"`
-	Boundary int64               `json:"boundary"` // where the compaction is
+	Boundary int64               `json:"boundary"` // position of the compaction
 	Sum      string              `json:"sum"`      // of the bytes around it
 	Loose    map[string]jsonSpan `json:"loose"`    // the last record of each type before it
 	Kept     []jsonSpan          `json:"kept"`     // the messages before it that it kept
 	Corrupt  int                 `json:"corrupt"`
 }
 
-// A jsonSpan is a span as JSON has it.
+// A jsonSpan is a span in JSON.
 type jsonSpan struct {
 	Off int64 `json:"off"`
 	Len int   `json:"len"`
@@ -38,7 +39,7 @@ type jsonSpan struct {
 
 func indexName(p place) string { return path.Join(p.project, p.id, "index.json") }
 
-// boundarySum is how an index knows its log.
+// boundarySum returns the checksum with which an index identifies its log.
 func boundarySum(r io.ReaderAt, at int64) string {
 	buf := make([]byte, 4<<10)
 	n, _ := r.ReadAt(buf, max(0, at-2<<10))
@@ -46,7 +47,7 @@ func boundarySum(r io.ReaderAt, at int64) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// readIndex returns the index of a log, nil if there is none that fits.
+// readIndex returns the index of a log, or nil if there is none that matches.
 func readIndex(root *os.Root, p place, r io.ReaderAt, size int64) *index {
 	file, err := openRead(root, indexName(p))
 	if err != nil {
@@ -71,7 +72,7 @@ func readIndex(root *os.Root, p place, r io.ReaderAt, size int64) *index {
 	return &x
 }
 
-// writeIndex keeps what a scan has found. It is no error if it cannot.
+// writeIndex stores the result of a scan. Failures are ignored.
 func (f *Files) writeIndex(root *os.Root, p place, s *scan, live []*node, r io.ReaderAt) {
 	if len(live) == 0 || !live[0].boundary || live[0].off < indexMin || live[0].off == s.from {
 		return
@@ -100,7 +101,7 @@ func (f *Files) writeIndex(root *os.Root, p place, s *scan, live []*node, r io.R
 	f.replace(root, indexName(p), text)
 }
 
-// scanFrom reads a log from its last compaction on.
+// scanFrom reads a log starting at its last compaction.
 func scanFrom(file io.ReaderAt, size int64, x *index) (*scan, int64, error) {
 	s := newScan()
 	s.from, s.corrupt = x.Boundary, x.Corrupt
@@ -130,8 +131,8 @@ func scanFrom(file io.ReaderAt, size int64, x *index) (*scan, int64, error) {
 	return s, end, err
 }
 
-// loadHistory reads a locked file, cuts off what its last writer did not finish, and
-// returns what it holds. Of a long one that was compacted only the end is read.
+// loadHistory reads a locked file, removes what its last writer did not finish, and
+// returns its history. Of a long log that was compacted only the end is read.
 func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (*History, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -171,12 +172,12 @@ func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (*History, er
 	return h, nil
 }
 
-// tail returns the conversation of a log of which only the end was read, if that is
-// all of it.
+// tail returns the conversation of a log of which only the end was read, if that is all
+// of it.
 func (s *scan) tail(file io.ReaderAt) (*History, []*node, bool) {
 	leaf, end := s.leaf(func(n *node) bool { return !n.sidechain && !n.team && n.off >= s.from })
 	if leaf == nil || !slices.ContainsFunc(s.up(end), func(n *node) bool { return n.boundary && n.off >= s.from }) {
-		return nil, nil, false // it went on from before the compaction
+		return nil, nil, false // it continued from before the compaction
 	}
 	h, path, err := s.historyPath(file)
 	if err != nil || s.missing || s.kept > 0 && len(h.Orphans()) > 0 {
@@ -185,11 +186,11 @@ func (s *scan) tail(file io.ReaderAt) (*History, []*node, bool) {
 	return h, path, true
 }
 
-// progressMin is how much must be read before [Files.Progress] is called.
+// progressMin is the minimum size of a log for which [Files.Progress] is called.
 const progressMin = 32 << 20
 
-// progress returns a reader that tells [Files.Progress] how far it is, if what it
-// reads is long.
+// progress returns a reader that reports its progress to [Files.Progress], if the input
+// is long.
 func (f *Files) progress(r io.Reader, total int64) io.Reader {
 	if f.Progress == nil || total < progressMin {
 		return r
@@ -197,7 +198,7 @@ func (f *Files) progress(r io.Reader, total int64) io.Reader {
 	return &progressReader{r: r, total: total, step: total / 20, tell: f.Progress}
 }
 
-// A progressReader tells how far it is.
+// A progressReader reports its progress.
 type progressReader struct {
 	r                       io.Reader
 	done, told, step, total int64

@@ -15,37 +15,37 @@ import (
 	"github.com/parley-go/parley/internal/regular"
 )
 
-// ListOptions say which sessions a list holds. The zero value, and nil, is all.
+// ListOptions select sessions for a list. The zero value, and nil, mean all.
 type ListOptions struct {
-	Dir            string // only those that began in this directory or in another worktree of its git repository
+	Dir            string // only sessions that started in this directory or in another worktree of its git repository
 	NoWorktrees    bool   // with Dir: not in other worktrees
-	NoProgrammatic bool   // leave out those that a program began by an SDK
+	NoProgrammatic bool   // leave out sessions that a program started through an SDK
 	Offset         int    // how many to skip
-	Limit          int    // how many to return at most; zero or less: all
+	Limit          int    // maximum number to return; zero or less means all
 }
 
-// An Info is what a list shows of a session.
+// An Info describes a session in a list.
 type Info struct {
 	ID           string
-	Summary      string    // what to show: the title, or else the last prompt, a summary or the first prompt
+	Summary      string    // text to show: the title, or else the last prompt, a summary or the first prompt
 	Modified     time.Time // when it was last written
-	Created      time.Time // the first time in it, zero if there is none
+	Created      time.Time // the first time in it; zero if there is none
 	Size         int64     // of its file
-	CustomTitle  string    // the title that it was given
+	CustomTitle  string    // the title that was set
 	FirstPrompt  string
 	GitBranch    string // at its end
-	Cwd          string // at its begin
+	Cwd          string // at its start
 	Tag          string
 	Entrypoint   string // such as "cli" or "sdk-ts"
-	Path         string // its file, empty if it is in none
+	Path         string // its file; empty if it is in none
 	Project      string // the key of the project that it is in
-	Programmatic bool   // a program began it by an SDK
+	Programmatic bool   // a program started it through an SDK
 
 	aiTitle string
 }
 
-// List returns sessions, the newest first, each id once. Of a long log only the
-// begin and the end count: an old title in between does not.
+// List returns sessions, newest first and without duplicate ids. Of a long log only the
+// beginning and the end are read: an old title in between is not found.
 func List(ctx context.Context, s Store, opts *ListOptions) ([]Info, error) {
 	if opts == nil {
 		opts = &ListOptions{}
@@ -65,14 +65,14 @@ func List(ctx context.Context, s Store, opts *ListOptions) ([]Info, error) {
 		return each(ctx, to-from, func(i int) *Info {
 			got, err := d.digest(ctx, all[from+i])
 			if err != nil {
-				return nil // of the others there is something to show
+				return nil // there are others to show
 			}
 			return infoOf(all[from+i], got)
 		})
 	})
 }
 
-// page reads sessions until a page is full: some of them are none to show.
+// page reads sessions until a page is full, because some of them are not shown.
 func page(opts *ListOptions, n int, read func(from, to int) ([]*Info, error)) ([]Info, error) {
 	offset, limit := max(0, opts.Offset), opts.Limit
 	if limit <= 0 {
@@ -96,7 +96,7 @@ func page(opts *ListOptions, n int, read func(from, to int) ([]*Info, error)) ([
 	return infos[:min(limit, len(infos))], nil
 }
 
-// each calls f for many at once.
+// each calls f for all indexes, concurrently.
 func each(ctx context.Context, n int, f func(i int) *Info) ([]*Info, error) {
 	out := make([]*Info, n)
 	var wg sync.WaitGroup
@@ -112,7 +112,7 @@ func each(ctx context.Context, n int, f func(i int) *Info) ([]*Info, error) {
 	return out, ctx.Err()
 }
 
-// infoOf returns what a list shows of a session, nil if it is none to show.
+// infoOf returns the Info of a session, or nil if it is not shown.
 func infoOf(l Listed, d *digest) *Info {
 	title := d.title()
 	if d.sidechain || title == "" {
@@ -125,7 +125,7 @@ func infoOf(l Listed, d *digest) *Info {
 	}
 }
 
-// list is [List]. It reads the begin and the end of each file only.
+// list implements [List]. It reads only the beginning and the end of each file.
 func (f *Files) list(ctx context.Context, opts *ListOptions) (infos []Info, err error) {
 	err = f.inRoot(ctx, func(root *os.Root) error {
 		all, err := f.places(ctx, root, projectsIn(root, opts.Dir, !opts.NoWorktrees))
@@ -148,7 +148,7 @@ func (f *Files) list(ctx context.Context, opts *ListOptions) (infos []Info, err 
 	return infos, err
 }
 
-// info returns what a list shows of a session, nil if it is none to show.
+// info returns the Info of a session, or nil if it is not shown.
 func (f *Files) info(p place, d *digest) *Info {
 	i := infoOf(Listed{Key: Key{Project: p.project, Session: p.id}, Modified: p.mtime, Size: p.size}, d)
 	if i != nil {
@@ -160,8 +160,8 @@ func (f *Files) info(p place, d *digest) *Info {
 	return i
 }
 
-// projectsIn returns the projects that a directory stands for: its own and those of
-// the worktrees of its repository. Nil stands for all, if there is no directory.
+// projectsIn returns the projects of a directory: its own and those of the worktrees of
+// its repository. It returns nil, which means all, if dir is empty.
 func projectsIn(root *os.Root, dir string, others bool) []string {
 	if dir == "" {
 		return nil
@@ -181,8 +181,8 @@ func projectsIn(root *os.Root, dir string, others bool) []string {
 	return in
 }
 
-// worktrees returns the directories of all worktrees of the git repository that a
-// directory is in. It reads the repository and runs nothing.
+// worktrees returns the directories of all worktrees of the git repository that
+// contains a directory. It reads the repository and runs nothing.
 func worktrees(dir string) []string {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -233,7 +233,7 @@ func firstLine(name string) string {
 	return strings.TrimSpace(line)
 }
 
-// In says where to look for a session. The zero value, and nil, is everywhere.
+// In selects where to search for a session. The zero value, and nil, mean everywhere.
 type In struct {
 	Dir string // in this directory's project, and in those of other worktrees of its repository
 }
@@ -262,8 +262,8 @@ func (f *Files) at(ctx context.Context, id string, in *In) (*os.Root, place, err
 	return root, p, nil
 }
 
-// Stat returns what a list would show of a session. The error is [ErrNotFound] if
-// there is none, or none that a list would show.
+// Stat returns the Info of a session. The error is [ErrNotFound] if there is none, or
+// none that a list would show.
 func Stat(ctx context.Context, s Store, id string, in *In) (*Info, error) {
 	f, ok := s.(*Files)
 	if !ok {

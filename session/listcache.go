@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// listCacheName is a file in the configuration directory that holds what a list
-// shows of sessions, so that the next list need not read those that have not
-// changed. It says nothing that the logs do not, and may be removed at any time.
+// listCacheName is a file in the configuration directory that caches digests of
+// sessions, so that the next list need not read those that have not changed. It
+// contains nothing that the logs do not, and may be removed at any time.
 const listCacheName = "parley-sessions.gob"
 
-// listCacheMin is how many sessions must be new for it to be worth writing.
+// listCacheMin is the minimum number of new sessions for which it is written.
 const listCacheMin = 32
 
-// listCacheMax is how large the file may become.
+// listCacheMax is the maximum size of the file, in bytes.
 const listCacheMax = 64 << 20
 
-// A listCache is what is known of sessions from an earlier list.
+// A listCache caches digests of sessions.
 type listCache struct {
 	mu    sync.Mutex
 	known map[string]cachedDigest // by the name of the file
@@ -36,8 +36,7 @@ type listCacheFile struct {
 	Sessions map[string]cachedDigest
 }
 
-// readListCache reads what was kept. If nothing was, or it is malformed, it is
-// empty.
+// readListCache reads the cache. It is empty if there is none, or if it is malformed.
 func (f *Files) readListCache() *listCache {
 	c := &listCache{fresh: map[string]cachedDigest{}}
 	name := filepath.Join(f.Dir, listCacheName)
@@ -53,8 +52,7 @@ func (f *Files) readListCache() *listCache {
 	return c
 }
 
-// digest returns what a list shows of a session, from the cache if it has not
-// changed since.
+// digest returns the digest of a session, from the cache if it has not changed since.
 func (c *listCache) digest(f *Files, root *os.Root, p place) (*digest, error) {
 	if p.packed {
 		return f.digestPlace(root, p)
@@ -71,8 +69,8 @@ func (c *listCache) digest(f *Files, root *os.Root, p place) (*digest, error) {
 	return d, err
 }
 
-// write keeps what was read, if that is much. Those that are in no list any more are
-// left out if all were listed. It is no error if it cannot.
+// write stores the cache if there are many new digests. Removed sessions are left out
+// if all were listed. Failures are ignored.
 func (c *listCache) write(f *Files, all []place, whole bool) {
 	if len(c.fresh) < listCacheMin {
 		return

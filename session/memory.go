@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Memory keeps sessions as long as it lives. The zero value is ready. It is safe
-// for concurrent use.
+// Memory stores sessions in memory. The zero value is ready for use. It is safe for
+// concurrent use.
 type Memory struct {
 	shards [64]memoryShard
 	last   atomic.Int64 // its clock, in milliseconds, never stands still
@@ -108,7 +108,7 @@ func (s *memoryShard) append(key Key, records []sparse, now time.Time) {
 	l.modified = now
 }
 
-// now is later than the last time it was asked, by what a store must tell apart.
+// now returns a time that is later than the previous one by the resolution of a store.
 func (m *Memory) now() time.Time {
 	for {
 		last := m.last.Load()
@@ -247,7 +247,7 @@ func (m *Memory) Lease(ctx context.Context, key Key) (Lease, error) {
 	return l, nil
 }
 
-// A memoryLease is the lease of a session of a [Memory].
+// A memoryLease is the lease of a session in a [Memory].
 type memoryLease struct {
 	store *Memory
 	shard *memoryShard

@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// A Message is one message of a session, as it is shown.
+// A Message is one message of a session, for display.
 type Message struct {
 	Type            string // user, assistant or system
 	UUID            string
 	SessionID       string
-	Message         json.RawMessage // as the API has it; of a system message the whole record
+	Message         json.RawMessage // as in the API; for a system message the whole record
 	Time            time.Time
-	ParentToolUseID string // of a subagent: the call that began it
+	ParentToolUseID string // of a subagent: the call that started it
 	ParentAgentID   string // of a subagent of a subagent
 }
 
-// MessagesOptions say which messages are returned. The zero value, and nil, is
-// those of the user and the assistant.
+// MessagesOptions select the messages to return. The zero value, and nil, mean those of
+// the user and the assistant.
 type MessagesOptions struct {
 	In
-	System bool // those of the system too, such as the boundaries of compactions
+	System bool // include system messages, such as the boundaries of compactions
 	Offset int  // how many to skip
-	Limit  int  // how many to return at most; zero or less: all
+	Limit  int  // maximum number to return; zero or less means all
 }
 
-// Messages returns the conversation of a session from its last compaction on, as
-// a person sees it: without what the agent told itself. Nothing is changed, and
-// another process may be writing.
+// Messages returns the conversation of a session since its last compaction, as a person
+// sees it: without internal messages of the agent. Nothing is changed, and another
+// process may be writing.
 func Messages(ctx context.Context, s Store, id string, opts *MessagesOptions) ([]Message, error) {
 	if opts == nil {
 		opts = &MessagesOptions{}
@@ -59,7 +59,7 @@ func messages(ctx context.Context, store Store, key Key, opts *MessagesOptions) 
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	if key.Sub != "" { // in the log of a subagent all of it is a side chain
+	if key.Sub != "" { // everything in the log of a subagent is a side chain
 		for _, n := range s.nodes {
 			n.sidechain = false
 		}
@@ -180,7 +180,7 @@ func SubagentMessages(ctx context.Context, s Store, id, agent string, opts *Mess
 	return all, nil
 }
 
-// openRead opens a file, and nothing else, for reading.
+// openRead opens a regular file for reading.
 func openRead(root *os.Root, name string) (*os.File, error) {
 	info, err := root.Lstat(name)
 	if err != nil {

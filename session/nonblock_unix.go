@@ -4,5 +4,5 @@ package session
 
 import "syscall"
 
-// nonblock keeps the opening of what is no file from waiting.
+// nonblock prevents opening a special file from blocking.
 const nonblock = syscall.O_NONBLOCK

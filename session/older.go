@@ -16,21 +16,22 @@ import (
 )
 
 // The older layout is a directory for each session, sessions/<id>, with these files.
-// Only the first must be there.
+// Only the first one must exist.
 const (
 	oldDir      = "sessions"
 	oldMessages = "messages" + suffix // lines of the protocol
-	oldSession  = "session.json"      // what the session is
-	oldState    = "state.json"        // how far it is
+	oldSession  = "session.json"      // metadata of the session
+	oldState    = "state.json"        // its state
 )
 
-// oldProject is the project of those sessions that do not say where they began.
+// oldProject is the project of sessions that do not name their directory.
 const oldProject = oldDir
 
-// oldHead is how much of a session of the older layout tells where it began.
+// oldHead is how many bytes of a session of the older layout are searched for its
+// directory.
 const oldHead = 64 << 10
 
-// An older session is one of the older layout, as records of today's.
+// An older is a session of the older layout, converted to present records.
 type older struct {
 	entries []*Entry
 	meta    Meta
@@ -87,7 +88,7 @@ func oldPlaceIn(root *os.Root, id string) (place, bool) {
 }
 
 // oldPlaces returns the sessions of the older layout in some projects that were not
-// taken over into the layout of today.
+// converted to the present layout.
 func (f *Files) oldPlaces(root *os.Root, in []string, all bool) []place {
 	old, err := f.oldRoot()
 	if err != nil {
@@ -114,8 +115,8 @@ func (f *Files) oldPlaces(root *os.Root, in []string, all bool) []place {
 	return places
 }
 
-// oldAbout is what the files beside the messages of an older session tell of it.
-// Nothing says what is in them, so that the names are those that the protocol has.
+// oldAbout is the metadata in the files beside the messages of an older session. Their
+// format is not documented, so the names are those of the protocol.
 type oldAbout struct {
 	meta    Meta
 	created time.Time
@@ -123,7 +124,7 @@ type oldAbout struct {
 	cost    map[string]json.RawMessage
 }
 
-// readAbout reads those files beside the messages.
+// readAbout reads the files beside the messages.
 func readAbout(root *os.Root, id string) *oldAbout {
 	about := &oldAbout{meta: Meta{ID: id}}
 	for _, name := range []string{oldSession, oldState} {
@@ -141,7 +142,7 @@ func readAbout(root *os.Root, id string) *oldAbout {
 	return about
 }
 
-// take reads the members of such a file.
+// take parses the members of such a file.
 func (a *oldAbout) take(m map[string]json.RawMessage) {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -170,7 +171,7 @@ func (a *oldAbout) take(m map[string]json.RawMessage) {
 	a.spent(m)
 }
 
-// spent reads what the session has cost until then.
+// spent parses the cost of the session so far.
 func (a *oldAbout) spent(m map[string]json.RawMessage) {
 	for _, name := range []string{"total_cost_usd", "totalCostUSD", "cost_usd"} {
 		var usd float64
@@ -185,7 +186,7 @@ func (a *oldAbout) spent(m map[string]json.RawMessage) {
 	}
 }
 
-// init reads where the session began, if a line is the one that tells it.
+// init parses the directory of the session, if a line contains it.
 func (a *oldAbout) init(line []byte) bool {
 	var m map[string]json.RawMessage
 	if !bytes.Contains(line, []byte(`"cwd"`)) || json.Unmarshal(line, &m) != nil || textOf(m["type"]) != typeSystem {
@@ -234,7 +235,7 @@ func (f *Files) readOld(id string) (*older, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	if len(rest) > 0 { // it may lack its end and be whole nevertheless
+	if len(rest) > 0 { // the last line may be complete without a newline
 		take(rest, end)
 		o.torn = !json.Valid(rest)
 	}
@@ -252,8 +253,8 @@ func (f *Files) readOld(id string) (*older, error) {
 	return o, nil
 }
 
-// entry turns a line of the protocol into an entry, or nil if it is nothing that a
-// conversation keeps. A line without a uuid always gets the same one.
+// entry converts a line of the protocol to an entry, or returns nil if it is not part of
+// a conversation. A line without a uuid always gets the same one.
 func (a *oldAbout) entry(line []byte, at int64) *Entry {
 	var l struct {
 		Type            string          `json:"type"`
@@ -277,7 +278,7 @@ func (a *oldAbout) entry(line []byte, at int64) *Entry {
 	if !ValidID(e.UUID) {
 		e.UUID = derivedID(fmt.Sprint(a.meta.ID, at))
 	}
-	if len(l.Message) == 0 && len(l.Content) > 0 { // some put it there
+	if len(l.Message) == 0 && len(l.Content) > 0 { // some programs put it there
 		e.Message = slices.Concat([]byte(`{"role":`), quote(l.Type), []byte(`,"content":`), l.Content, []byte(`}`))
 	}
 	switch {
@@ -303,7 +304,7 @@ func (a *oldAbout) entry(line []byte, at int64) *Entry {
 	return nil
 }
 
-// derivedID returns the UUID that belongs to a text.
+// derivedID returns a UUID derived from a text.
 func derivedID(text string) string {
 	b := sha256.Sum256([]byte(text))
 	b[6] = b[6]&0x0f | 0x80
@@ -311,7 +312,7 @@ func derivedID(text string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// lines returns the log that the session becomes.
+// lines returns the session as a log.
 func (o *older) lines() (lines []byte, err error) {
 	encoder := newEncoder(o.meta)
 	for _, e := range o.entries {
@@ -322,14 +323,14 @@ func (o *older) lines() (lines []byte, err error) {
 	return lines, nil
 }
 
-// takeOver writes a session of the older layout in the layout of today, as a whole or
-// not at all, and reports whether its last line was cut off. The old one stays as it is.
+// takeOver converts a session of the older layout to the present one, atomically, and
+// reports whether its last line was incomplete. The old session is kept.
 func (f *Files) takeOver(root *os.Root, p place, cwd string) (place, bool, error) {
 	o, err := f.readOld(p.id)
 	if err != nil {
 		return p, false, err
 	}
-	if o.meta.Cwd == "" && cwd != "" { // it becomes one of the directory that it is opened from
+	if o.meta.Cwd == "" && cwd != "" { // it is assigned to the directory that it is opened from
 		p.project, o.meta.Cwd = ProjectKey(cwd), cwd
 	}
 	p.old = false
@@ -348,8 +349,8 @@ func (f *Files) takeOver(root *os.Root, p place, cwd string) (place, bool, error
 	}, p.mtime)
 }
 
-// plain makes a session that is to be written a plain file of the layout of today, if
-// it is compressed or in the older one. It does nothing if there is none.
+// plain converts a session that is to be written to a plain file of the present layout,
+// if it is compressed or in the older one. It does nothing if there is none.
 func (f *Files) plain(root *os.Root, project, id string) error {
 	if err := f.unpack(root, project, id); err != nil {
 		return err
@@ -380,7 +381,7 @@ func (f *Files) removeOld(id string) error {
 	return nil
 }
 
-// digestOld reads what a list shows of a session of the older layout.
+// digestOld returns the digest of a session of the older layout.
 func (f *Files) digestOld(p place) (*digest, error) {
 	o, err := f.readOld(p.id)
 	if err != nil {
@@ -410,7 +411,7 @@ func (f *Files) openOldKey(key Key) (*openLog, error) {
 	return &openLog{ReaderAt: bytes.NewReader(lines), size: int64(len(lines))}, nil
 }
 
-// notFound turns an error of a file that is not there into [ErrNotFound].
+// notFound converts the error of a missing file to [ErrNotFound].
 func notFound(err error) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotFound) {
 		return ErrNotFound

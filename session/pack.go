@@ -15,19 +15,19 @@ import (
 	"github.com/parley-go/parley/internal/durable"
 )
 
-// packedSuffix is the end of the name of a session that is compressed.
+// packedSuffix is the suffix of a compressed session.
 const packedSuffix = ".gz"
 
-// A Packed says what [Files.Pack] did.
+// A Packed reports what [Files.Pack] did.
 type Packed struct {
-	Sessions      int   // that were compressed
-	Before, After int64 // their bytes
+	Sessions      int   // number of compressed sessions
+	Before, After int64 // their size in bytes
 }
 
-// Pack compresses the sessions that were last written before a time, and leaves out
-// those that are open. They stay where they are, as <id>.jsonl.gz, are listed as
-// before, and become what they were when something is done with them. Others that
-// read the directory do not see them.
+// Pack compresses the sessions that were last written before a time, except those that
+// are open. They stay in their place, as <id>.jsonl.gz, are listed as before, and are
+// decompressed when they are used. Other programs that read the directory do not see
+// them.
 func (f *Files) Pack(ctx context.Context, before time.Time) (Packed, error) {
 	var did Packed
 	err := f.inRoot(ctx, func(root *os.Root) error {
@@ -69,7 +69,7 @@ func (f *Files) pack(ctx context.Context, root *os.Root, p place) (int64, error)
 	}
 	defer file.Close()
 	temp := p.name() + packedSuffix + ".tmp"
-	root.Remove(temp) // of one that died
+	root.Remove(temp) // left by a process that died
 	out, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return 0, err
@@ -83,7 +83,7 @@ func (f *Files) pack(ctx context.Context, root *os.Root, p place) (int64, error)
 	_, err = io.Copy(z, &until{ctx, io.NewSectionReader(file, 0, p.size)})
 	err = errors.Join(err, z.Close())
 	if err == nil {
-		err = durable.File(out) // the other one is removed
+		err = durable.File(out) // the uncompressed file is removed
 	}
 	info, statErr := out.Stat()
 	if err = errors.Join(err, statErr, out.Close()); err == nil {
@@ -115,7 +115,7 @@ func (u *until) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// A packedHead is what the head of a compressed session tells.
+// A packedHead is the header of a compressed session.
 type packedHead struct {
 	Size  int64 `json:"size"`
 	Nanos int64 `json:"nanos"` // when it was last written
@@ -145,7 +145,7 @@ func readPacked(root *os.Root, p place) (*packedHead, error) {
 		return nil, err
 	}
 	h := &packedHead{}
-	if json.Unmarshal(z.Extra, h) != nil || h.Kept == nil { // by other hands
+	if json.Unmarshal(z.Extra, h) != nil || h.Kept == nil { // written by another program
 		all, err := io.ReadAll(io.LimitReader(z, 32*window))
 		if err != nil {
 			return nil, err
@@ -156,7 +156,7 @@ func readPacked(root *os.Root, p place) (*packedHead, error) {
 	return h, nil
 }
 
-// unpack makes a compressed session what it was. It does nothing if there is none.
+// unpack decompresses a session. It does nothing if there is none.
 func (f *Files) unpack(root *os.Root, project, id string) error {
 	p := place{project: project, id: id}
 	name := p.name()
@@ -195,8 +195,8 @@ func (f *Files) unpack(root *os.Root, project, id string) error {
 	return nil
 }
 
-// place writes the file of a session that is kept in another way, as a whole or not at
-// all. Of two that do this at once one wins, and may have written to it already.
+// place writes the file of a session that is stored in another form, atomically. If two
+// processes do this concurrently, one wins, and may already have written to it.
 func (f *Files) place(root *os.Root, name string, write func(io.Writer) error, mtime time.Time) error {
 	temp := name + "." + NewID()[:8] + ".tmp"
 	out, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
@@ -206,13 +206,13 @@ func (f *Files) place(root *os.Root, name string, write func(io.Writer) error, m
 	defer root.Remove(temp)
 	err = write(out)
 	if err == nil {
-		err = durable.File(out) // the other one may be removed
+		err = durable.File(out) // the other file may be removed
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	root.Chtimes(temp, mtime, mtime)
-	// A name without a byte is that of a lock.
+	// An empty file is only a lock.
 	if info, err := root.Lstat(name); err == nil && info.Size() == 0 {
 		root.Remove(name)
 	}
@@ -228,7 +228,8 @@ func (f *Files) place(root *os.Root, name string, write func(io.Writer) error, m
 	return nil
 }
 
-// packedID returns the id in the name of a session, and whether it is compressed.
+// packedID returns the id in the name of a session's file, and whether it is
+// compressed.
 func packedID(name string) (id string, packed, ok bool) {
 	name, packed = strings.CutSuffix(name, packedSuffix)
 	id, ok = strings.CutSuffix(name, suffix)

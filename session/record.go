@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Types of records. Those of a conversation have a place in its tree.
+// Types of records. Those of a conversation are part of its tree.
 const (
 	typeUser       = "user"
 	typeAssistant  = "assistant"
@@ -24,16 +24,16 @@ const (
 	typeProgress   = "progress"
 )
 
-// timeFormat is how records write a time.
+// timeFormat is the format of times in records.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// moreKey marks a record that was written together with others, and says how many
-// of them come after it. If these are not there at the end of a log, the writer
-// died in the middle, and nothing of it counts. Elsewhere it means nothing, since
-// others may copy a record and leave out those after it.
+// moreKey marks a record that was written together with others, with the number of
+// those that follow it. If these are missing at the end of a log, the writer died in
+// the middle, and none of them count. Elsewhere it has no meaning, since other programs
+// may copy a record without those after it.
 const moreKey = "parleyMore"
 
-// lenient takes what other writers may have written.
+// lenient accepts what other writers may have written.
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 // inTree reports whether a record of a type with a uuid is part of the conversation.
@@ -54,8 +54,8 @@ func reserved(name string) bool {
 	return surrounding(name)
 }
 
-// reservedLoose is the same for a record without a place in the tree, which may
-// say what it likes of its surroundings.
+// reservedLoose is the same for a record outside of the tree, which may set the members
+// of [Meta] itself.
 func reservedLoose(name, typ string) bool {
 	switch name {
 	case "type", "sessionId", "timestamp", moreKey:
@@ -91,7 +91,7 @@ func NewID() string {
 	return string(text[:])
 }
 
-// ValidID reports whether an id has the form of a UUID, as those of all sessions.
+// ValidID reports whether an id is a UUID, as the ids of all sessions are.
 func ValidID(id string) bool {
 	if len(id) != 36 {
 		return false
@@ -109,7 +109,7 @@ func ValidID(id string) bool {
 	return true
 }
 
-// newSession fills in the id of a new session.
+// newSession sets the id of a new session.
 func (m Meta) newSession() (Meta, error) {
 	if m.ID == "" {
 		m.ID = NewID()
@@ -120,7 +120,7 @@ func (m Meta) newSession() (Meta, error) {
 	return m, nil
 }
 
-// An encoder turns entries into the lines of one session.
+// An encoder encodes entries as the lines of one session.
 type encoder struct {
 	session []byte // ,"sessionId":"…"
 	around  []byte // ,"userType":"external",…
@@ -303,14 +303,14 @@ func appendMember(dst []byte, name, value string) []byte {
 	return appendString(dst, value)
 }
 
-// appendRaw appends a member whose value is JSON, byte for byte, on one line.
+// appendRaw appends a member whose value is JSON, byte for byte, in one line.
 func appendRaw(dst []byte, name string, value json.RawMessage) ([]byte, error) {
 	v := jsontext.Value(value)
 	if !v.IsValid(lenient...) {
 		return nil, fmt.Errorf("the value of %q is not JSON", name)
 	}
 	dst = append(appendString(append(dst, ','), name), ':')
-	if bytes.ContainsAny(v, "\n\r") { // between tokens: strings cannot hold them
+	if bytes.ContainsAny(v, "\n\r") { // between tokens: strings cannot contain them
 		v = v.Clone()
 		if err := v.Compact(lenient...); err != nil {
 			return nil, err
@@ -332,7 +332,7 @@ func decodeEntry(line []byte) (*Entry, Meta, error) {
 		name  string
 		value json.RawMessage
 	}
-	var written []member // of what the log writes itself if the record has a place in the tree
+	var written []member // members that the log writes itself if the record is part of the tree
 	stamp, sidechain := member{}, member{}
 	e.Fields = make(map[string]json.RawMessage)
 	for d.PeekKind() == '"' {
@@ -408,7 +408,7 @@ func decodeEntry(line []byte) (*Entry, Meta, error) {
 	return e, meta, nil
 }
 
-// textOf returns the text that a value is, empty if it is none.
+// textOf returns the value of a JSON string, or "" if it is none.
 func textOf(v []byte) string {
 	if len(v) == 0 || v[0] != '"' {
 		return ""

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// A Renewal is what a store needs to keep a lease that ends by itself when its holder
-// does not renew it: see [Renewal.Lease].
+// A Renewal holds the operations of a store with which a lease is kept that expires if
+// its holder does not renew it: see [Renewal.Lease].
 type Renewal struct {
-	// Length is how long a lease lasts that nobody renews.
+	// Length is how long a lease lasts that is not renewed.
 	Length time.Duration
-	// Renew tells that the holder lives. [ErrLeaseLost] says that another has the
-	// lease; after any other error it is tried again, since it is still ours as
-	// long as nobody else has taken it.
+	// Renew reports that the holder is alive. [ErrLeaseLost] means that another process
+	// has the lease. After any other error it is retried, since the lease is still ours
+	// as long as no other process has taken it.
 	Renew func(ctx context.Context) error
 	// Append writes records to a part, or fails with ErrLeaseLost and writes nothing.
 	Append func(ctx context.Context, sub string, records []json.RawMessage) error
-	// Release gives the lease up. If it cannot, the lease ends by itself.
+	// Release gives the lease up. If it fails, the lease expires.
 	Release func(ctx context.Context) error
 }
 
-// Lease returns a lease, which the store has just taken, and renews it until it is
+// Lease returns a lease that the store has just acquired, and renews it until it is
 // closed.
 func (r Renewal) Lease() Lease {
 	l := &renewed{Renewal: r, ended: make(chan struct{}), done: make(chan struct{})}
@@ -35,7 +35,7 @@ type renewed struct {
 	Renewal
 	once  sync.Once
 	ended chan struct{} // closed by Close
-	done  chan struct{} // closed when nobody renews it any more
+	done  chan struct{} // closed when it is no longer renewed
 	err   error         // of Close
 }
 
@@ -62,7 +62,7 @@ func (l *renewed) run() {
 		err := l.Renew(try)
 		stop()
 		if errors.Is(err, ErrLeaseLost) {
-			return // Append says so
+			return // Append returns the error
 		}
 	}
 }

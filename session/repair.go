@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Types of our own records. They have no place in the tree, so that others skip them.
+// Types of our own records. They are not part of the tree, so other programs skip them.
 const (
 	typeIntent  = "parley-intent"
 	typeOutcome = "parley-outcome"
 	typeTurn    = "parley-turn"
 )
 
-// An Effect says how often what a call does has happened.
+// An Effect is whether the effect of a call has happened.
 type Effect int
 
-// The effect of a call, as far as it is known.
+// The known effect of a call.
 const (
-	EffectNone    Effect = iota // there was no intent: it did not run
-	EffectUnknown               // there was an intent and no outcome: it ran once, in part, or not at all
+	EffectNone    Effect = iota // there is no intent: it did not run
+	EffectUnknown               // there is an intent and no outcome: it ran once, in part, or not at all
 	EffectDone                  // there is an outcome: it ran once, to its end
 )
 
@@ -38,14 +38,14 @@ func (e Effect) String() string {
 	return "invalid"
 }
 
-// The outcomes that a record can tell.
+// Outcomes in records.
 const (
 	outcomeOK     = "ok"
 	outcomeFailed = "failed"
 )
 
-// Intent returns the record that says that a call is about to have its effect,
-// with its input, which may be nil. The effect may begin when Append has returned.
+// Intent returns the record that a call is about to have its effect, with its input, which may
+// be nil. The effect may start when Append has returned.
 func Intent(toolUseID, tool string, input json.RawMessage) *Entry {
 	e := &Entry{Type: typeIntent, Time: time.Now(), Fields: map[string]json.RawMessage{
 		"toolUseId": quote(toolUseID), "toolName": quote(tool),
@@ -56,9 +56,9 @@ func Intent(toolUseID, tool string, input json.RawMessage) *Entry {
 	return e
 }
 
-// Outcome returns the record that says that the effect of a call is complete.
-// The content, if any, is what its tool_result block will hold: with it a call
-// whose result was not yet written when the process died gets the true one.
+// Outcome returns the record that the effect of a call is complete. The content, if any, is
+// that of its tool_result block: with it a call whose result was not yet recorded when the
+// process died gets the true one.
 func Outcome(toolUseID string, failed bool, content json.RawMessage) *Entry {
 	e := &Entry{Type: typeOutcome, Time: time.Now(), Fields: map[string]json.RawMessage{
 		"toolUseId": quote(toolUseID), "outcome": quote(outcomeOK),
@@ -72,18 +72,17 @@ func Outcome(toolUseID string, failed bool, content json.RawMessage) *Entry {
 	return e
 }
 
-// TurnBegan returns the record that says that the turn of a prompt runs, for the log
-// that has the prompt under its uuid and promptId. A turn whose log has no [TurnEnded]
-// behind it was cut off by the end of its process.
+// TurnBegan returns the record that the turn of a prompt is running, for the log that has the
+// prompt under its uuid and promptId. A turn without a [TurnEnded] record was interrupted by
+// the end of its process.
 func TurnBegan(uuid, promptID string) *Entry {
 	return &Entry{Type: typeTurn, Time: time.Now(), Fields: map[string]json.RawMessage{
 		"state": quote("running"), "promptUuid": quote(uuid), "promptId": quote(promptID),
 	}}
 }
 
-// TurnEnded returns the record that says that no turn runs any more. The result is the
-// message that ends the turn for the host, which the process may not live to send.
-// It may be nil.
+// TurnEnded returns the record that no turn is running any more. The result is the message that
+// ends the turn for the host, which the process may not live to send. It may be nil.
 func TurnEnded(result json.RawMessage) *Entry {
 	e := &Entry{Type: typeTurn, Time: time.Now(), Fields: map[string]json.RawMessage{"state": quote("ended")}}
 	if len(result) > 0 {
@@ -92,8 +91,8 @@ func TurnEnded(result json.RawMessage) *Entry {
 	return e
 }
 
-// TurnResult returns the message that a [TurnEnded] record holds. The record of a turn that
-// runs, or that has no result, gives nil. Ok reports whether the record is about a turn at all.
+// TurnResult returns the message in a [TurnEnded] record. It is nil for the record of a running
+// turn, or of one without a result. ok reports whether the record is about a turn at all.
 func TurnResult(record json.RawMessage) (result json.RawMessage, ok bool) {
 	var r struct {
 		Type   string          `json:"type"`
@@ -105,9 +104,9 @@ func TurnResult(record json.RawMessage) (result json.RawMessage, ok bool) {
 	return r.Result, true
 }
 
-// Unfinished returns the prompt whose turn ran when the process that wrote the log
-// died, by the uuid and the promptId of its record. They are empty if no turn ran, if it
-// was interrupted, and if another prompt has come since.
+// Unfinished returns the prompt whose turn was running when the process that wrote the log
+// died, by the uuid and the promptId of its record. They are empty if no turn was running, if
+// it was interrupted, and if another prompt has followed.
 func (h *History) Unfinished() (uuid, promptID string) {
 	last := h.Latest[typeTurn]
 	if last == nil || string(last.Fields["state"]) != `"running"` {
@@ -116,7 +115,7 @@ func (h *History) Unfinished() (uuid, promptID string) {
 	json.Unmarshal(last.Fields["promptUuid"], &uuid)
 	json.Unmarshal(last.Fields["promptId"], &promptID)
 	at := slices.IndexFunc(h.Entries, func(e *Entry) bool { return e.UUID == uuid })
-	if at < 0 && (len(h.Entries) == 0 || h.Entries[0].Type != typeSystem) { // nor was it compacted
+	if at < 0 && (len(h.Entries) == 0 || h.Entries[0].Type != typeSystem) { // and it was not compacted
 		return "", ""
 	}
 	for _, e := range h.Entries[at+1:] {
@@ -132,15 +131,15 @@ func (h *History) Unfinished() (uuid, promptID string) {
 
 func quote(s string) json.RawMessage { return appendString(nil, s) }
 
-// An effect is what the log says of a call.
+// An effect holds the records of the log about a call.
 type effect struct {
 	intent  bool
-	outcome string // empty: none is known
+	outcome string // empty if unknown
 	at      span   // of the outcome
 	content json.RawMessage
 }
 
-// outcomeContent returns the content that an outcome holds.
+// outcomeContent returns the content in an outcome.
 func outcomeContent(line []byte) json.RawMessage {
 	var record struct {
 		Content json.RawMessage `json:"content"`
@@ -149,7 +148,7 @@ func outcomeContent(line []byte) json.RawMessage {
 	return record.Content
 }
 
-// Effect returns what the log says of a call in Entries.
+// Effect returns the known effect of a call in Entries.
 func (h *History) Effect(toolUseID string) Effect {
 	switch f := h.effects[toolUseID]; {
 	case f.outcome != "":
@@ -160,7 +159,7 @@ func (h *History) Effect(toolUseID string) Effect {
 	return EffectNone
 }
 
-// Orphans returns the ids of the calls in Entries that have no result, in order.
+// Orphans returns the ids of the calls in Entries without a result, in order.
 func (h *History) Orphans() []string {
 	answered := map[string]bool{}
 	for _, e := range h.Entries {
@@ -182,7 +181,7 @@ func (h *History) Orphans() []string {
 	return orphans
 }
 
-// The results of calls whose process died, as the model receives them.
+// Results of calls whose process died, for the model.
 const (
 	toldNone    = "[Tool call interrupted: the agent stopped before this call began. It did not run and changed nothing. Make the call again if it is still wanted.]"
 	toldUnknown = "[Tool call interrupted, outcome unknown: the agent stopped while this call ran. It may have taken effect in full, in part or not at all, and it was not run again. Find out before you repeat it.]"
@@ -190,17 +189,16 @@ const (
 	toldFailed  = "[Tool call interrupted: the agent stopped after this call had failed and before its result was kept. It ran once.]"
 )
 
-// Repair returns the entries that make a conversation whole whose process died
-// in the middle of calls, and adds them to it: a tool_result for each call that
-// has none. It says whether the effect ran: not at all, once, or that this is not
-// known; if the log has the outcome with its content, it is that. Nothing is run
-// again. The caller appends the entries to the log. There are none if nothing is
-// missing.
+// Repair completes a conversation whose process died during calls: it adds a tool_result for
+// each call that has none, and returns the new entries. A result states whether the effect
+// happened: not at all, once, or unknown; if the log has the outcome with its content, the
+// result is that content. Nothing is run again. The caller appends the entries to the log.
+// There are none if nothing is missing.
 //
-// Results come right after the calls of their message, or after the results that
-// are there already. Only the calls of the last message can be repaired at the end
-// of the log; older ones, which other writers may have left behind, are repaired
-// in Entries only, and their entries are not returned.
+// Results come right after the calls of their message, or after existing results. Only the
+// calls of the last message can be repaired at the end of the log; older ones, which other
+// programs may have left behind, are repaired in Entries only, and their entries are not
+// returned.
 func Repair(h *History) []*Entry {
 	orphans := map[string]bool{}
 	for _, id := range h.Orphans() {
@@ -246,7 +244,7 @@ func Repair(h *History) []*Entry {
 	return added
 }
 
-// answer is the result of a call that has none.
+// answer returns the result for a call that has none.
 func (h *History) answer(id string, call *Entry) *Entry {
 	text, isError := toldNone, true
 	var content json.RawMessage
@@ -263,7 +261,7 @@ func (h *History) answer(id string, call *Entry) *Entry {
 	if len(content) == 0 {
 		content = quote(text)
 	}
-	// By hand, so that the content stays as it is, byte for byte.
+	// Encoded by hand, so that the content stays as it is, byte for byte.
 	message := append([]byte(`{"role":"user","content":[{"type":"tool_result","tool_use_id":`), quote(id)...)
 	message = append(append(message, `,"content":`...), content...)
 	message = append(strconv.AppendBool(append(message, `,"is_error":`...), isError), `}]}`...)

@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// Create starts a session; without an id in meta it gets a new one. The error is
-// [ErrExists] if the id is taken.
+// Create starts a session; if meta has no id, it gets a new one. The error is [ErrExists] if the
+// id is in use.
 func Create(ctx context.Context, s Store, meta Meta) (Log, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -47,15 +47,15 @@ func Create(ctx context.Context, s Store, meta Meta) (Log, error) {
 	return newLeaseLog(lease, key, meta), nil
 }
 
-// isPartOfTree reports whether a record is a part of a conversation. A log without one was left by
-// a process that died before its first prompt was written: nobody can resume it, and its
-// session begins again.
+// isPartOfTree reports whether a record is part of a conversation. A log without one was left by a
+// process that died before its first prompt was written: nobody can resume it, and its session
+// starts again.
 func isPartOfTree(record json.RawMessage) bool {
 	return RecordUUID(record) != "" || !json.Valid(record)
 }
 
-// Open opens a session to go on with it, and returns what it holds. The error is
-// [ErrNotFound] if there is none, and [ErrLocked] if it is open.
+// Open opens a session to resume it, and returns its history. The error is [ErrNotFound] if there
+// is none, and [ErrLocked] if it is open.
 func Open(ctx context.Context, s Store, id string, meta Meta) (Log, *History, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -92,8 +92,7 @@ func loadHistory(ctx context.Context, s Store, key Key) (*History, error) {
 	return scan.history(r)
 }
 
-// Latest returns the id of the newest session that began in a directory, or
-// [ErrNotFound].
+// Latest returns the id of the newest session that started in a directory, or [ErrNotFound].
 func Latest(ctx context.Context, s Store, cwd string) (string, error) {
 	if f, ok := s.(*Files); ok {
 		return f.first(ctx, func(root *os.Root) []string { return projectsOf(root, cwd) }, func(d *digest) bool { return d.conversation })
@@ -101,9 +100,8 @@ func Latest(ctx context.Context, s Store, cwd string) (string, error) {
 	return newest(ctx, s, &In{Dir: cwd}, false, func(d *digest) bool { return d.conversation })
 }
 
-// Find returns the id of the newest session that a title belongs to, or
-// [ErrNotFound]. A title is one that was given, or else one that a model made up;
-// letters count the same in both cases.
+// Find returns the id of the newest session with a title, or [ErrNotFound]. A title is one that
+// was set, or else one that a model generated; case is ignored.
 func Find(ctx context.Context, s Store, title string) (string, error) {
 	title = strings.TrimSpace(title)
 	if title == "" {
@@ -115,7 +113,7 @@ func Find(ctx context.Context, s Store, title string) (string, error) {
 	return newest(ctx, s, nil, true, func(d *digest) bool { return d.titled(title) })
 }
 
-// newest returns the newest session that ok takes and that no subagent began.
+// newest returns the newest session for which ok returns true and that is not a subagent's.
 func newest(ctx context.Context, s Store, in *In, worktrees bool, ok func(*digest) bool) (string, error) {
 	all, err := listed(ctx, s, in, worktrees)
 	if err != nil {
@@ -136,7 +134,7 @@ func newest(ctx context.Context, s Store, in *In, worktrees bool, ok func(*diges
 	return "", ErrNotFound
 }
 
-// listed returns the sessions of a store in a place, the newest first, each id once.
+// listed returns the sessions of a store in a place, newest first and without duplicate ids.
 func listed(ctx context.Context, s Store, in *In, others bool) ([]Listed, error) {
 	var all []Listed
 	if in == nil || in.Dir == "" {
@@ -211,8 +209,8 @@ func locate(ctx context.Context, s Store, id string, in *In) (Key, error) {
 	return slices.MaxFunc(all, func(a, b Listed) int { return a.Modified.Compare(b.Modified) }).Key, nil
 }
 
-// Records returns the records of a part of a session, or of the session itself if the
-// part has no name. The error is [ErrNotFound] if there are none.
+// Records returns the records of a part of a session, or of the session itself if the part is
+// empty. The error is [ErrNotFound] if there are none.
 func Records(ctx context.Context, s Store, id, part string, in *In) ([]json.RawMessage, error) {
 	key, err := locate(ctx, s, id, in)
 	if err != nil {
@@ -225,9 +223,9 @@ func Records(ctx context.Context, s Store, id, part string, in *In) ([]json.RawM
 	return s.Load(ctx, key)
 }
 
-// PartHistory returns what a part of a session holds, such as the conversation of a
-// subagent, to continue it. The description of a subagent is its Latest of the type
-// "agent_metadata". The error is [ErrNotFound] if there is none.
+// PartHistory returns the history of a part of a session, such as the conversation of a subagent,
+// to resume it. The metadata of a subagent are in Latest, under the type "agent_metadata". The
+// error is [ErrNotFound] if there is none.
 func PartHistory(ctx context.Context, s Store, id, part string, in *In) (*History, error) {
 	records, err := Records(ctx, s, id, part, in)
 	if err != nil {
@@ -243,7 +241,7 @@ func PartHistory(ctx context.Context, s Store, id, part string, in *In) (*Histor
 		return nil, err
 	}
 	for _, n := range scan.nodes {
-		n.sidechain = false // in a part of its own it is the conversation
+		n.sidechain = false // in its own part it is the conversation
 	}
 	scan.link()
 	h, err := scan.history(r)
@@ -254,14 +252,14 @@ func PartHistory(ctx context.Context, s Store, id, part string, in *In) (*Histor
 	return h, nil
 }
 
-// An openLog is a log that can be read anywhere.
+// An openLog is a log that is open for random access.
 type openLog struct {
 	io.ReaderAt
 	size  int64
 	close func() error
 }
 
-// Close ends the reading.
+// Close ends reading.
 func (o *openLog) Close() error {
 	if o.close == nil {
 		return nil
@@ -271,7 +269,7 @@ func (o *openLog) Close() error {
 
 func (o *openLog) all() io.Reader { return io.NewSectionReader(o, 0, o.size) }
 
-// openKey opens a log for reading. Another may be writing.
+// openKey opens a log for reading. Another process may be writing.
 func openKey(ctx context.Context, s Store, key Key) (*openLog, error) {
 	if f, ok := s.(*Files); ok {
 		return f.openKey(key)
@@ -298,7 +296,7 @@ func joinRecords(dst []byte, records []json.RawMessage) ([]byte, error) {
 	return dst, nil
 }
 
-// A leaseLog is a log in a store that is no file.
+// A leaseLog is a log in a store other than files.
 type leaseLog struct {
 	lease   Lease
 	key     Key

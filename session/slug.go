@@ -9,12 +9,12 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// slugMax is how long the name of a project directory may be without a hash.
+// slugMax is the maximum length of the name of a project directory without a hash.
 const slugMax = 200
 
-// ProjectKey returns the name of the directory that the sessions of a working
-// directory are in: the path, links resolved and letters composed, with a dash for every character
-// but ASCII letters and digits, and a hash in place of the end of a long one.
+// ProjectKey returns the name of the directory for the sessions of a working directory: the path
+// with links resolved and characters composed, with a dash for every character but ASCII letters
+// and digits, and a hash instead of the end of a long one.
 func ProjectKey(cwd string) string {
 	if real, err := filepath.EvalSymlinks(cwd); err == nil {
 		cwd = real
@@ -27,7 +27,7 @@ func ProjectKey(cwd string) string {
 func slug(path string) string {
 	var b strings.Builder
 	var hash int32
-	for _, c := range utf16.Encode([]rune(path)) { // as the scripts that share the layout count
+	for _, c := range utf16.Encode([]rune(path)) { // in UTF-16 units, like the programs that share the layout
 		hash = hash*31 + int32(c)
 		if c < 0x80 && (c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z') {
 			b.WriteByte(byte(c))

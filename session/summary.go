@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/internal/rawjson"
 )
 
-// kept is a digest as a store keeps it.
+// kept is a digest in the form in which a store stores it.
 type kept struct {
 	Begun        bool   `json:"begun,omitempty"`
 	Sidechain    bool   `json:"sidechain,omitempty"`
@@ -28,16 +28,16 @@ type kept struct {
 	Tag          string `json:"tag,omitempty"`
 }
 
-// Fold brings what a list shows of a session up to date with records that were
-// appended to it: see [Summarizer]. Data is what it returned before, nil for a new
-// session, and is not changed. A store must not fold for one session twice at once.
+// Fold updates the summary of a session with records that were appended to it: see
+// [Summarizer]. data is its previous result, nil for a new session, and is not changed.
+// A store must not call it concurrently for the same session.
 func Fold(data json.RawMessage, records []json.RawMessage) json.RawMessage {
 	var k kept
-	json.Unmarshal(data, &k) // what cannot be read is begun anew
+	json.Unmarshal(data, &k) // start again if it is malformed
 	for _, r := range records {
 		k.fold(r)
 	}
-	out, _ := json.Marshal(&k) // texts and booleans only
+	out, _ := json.Marshal(&k) // cannot fail: texts and booleans only
 	return out
 }
 
@@ -89,8 +89,8 @@ func (k *kept) digest() *digest {
 	return d
 }
 
-// A digester finds out what a list shows of sessions, from what the store keeps of
-// them if it does, or else from their records.
+// A digester returns the digests of sessions, from the summaries of the store if it has
+// them, or else from their records.
 type digester struct {
 	store     Store
 	summaries map[Key]Summary

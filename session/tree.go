@@ -16,11 +16,11 @@ import (
 	"github.com/parley-go/parley/internal/rawjson"
 )
 
-// A node is what the tree needs to know of a record, and where its line is.
+// A node holds what the tree needs of a record, and the position of its line.
 type node struct {
 	span
 	uuid, parent string
-	message      string // the id of the message that an assistant record is a block of
+	message      string // the id of the message that contains the block of an assistant record
 	typ          string
 	sidechain    bool
 	team         bool
@@ -30,25 +30,24 @@ type node struct {
 	child        bool // a record of the same conversation has it as its parent
 }
 
-// A span is a line of a log.
+// A span is the position of a line in a log.
 type span struct {
 	off int64
 	len int
 }
 
-// A scan is a log that was read once, line by line. It holds where everything
-// is, and no text.
+// A scan is the result of reading a log once, line by line. It holds positions, and no text.
 type scan struct {
 	nodes     []*node
 	byUUID    map[string]*node
-	loose     map[string]span // the last record of each type without a place in the tree
+	loose     map[string]span // the last record of each type outside of the tree
 	effects   map[string]effect
 	corrupt   int
 	corruptAt []int64
-	from      int64 // where the reading began
-	kept      int   // how many nodes are from before that
+	from      int64 // position where reading started
+	kept      int   // number of nodes from before that
 	missing   bool  // a message that a compaction kept was not found
-	unended   bool  // the last line is whole and lacks its newline
+	unended   bool  // the last line is complete, but without a newline
 
 	// A batch that is not yet complete. If the log ends here, none of it
 	// counts.
@@ -57,7 +56,7 @@ type scan struct {
 	batchStart int64
 }
 
-// A head is what a line says at its top level.
+// A head holds the top-level members of a line.
 type head struct {
 	typ, subtype             string
 	uuid, parent, message    string
@@ -72,7 +71,7 @@ type head struct {
 func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, rest []byte, err error) {
 	room := make([]byte, 256<<10)
 	buf := room[:0]
-	scanned := 0 // bytes of buf known to hold no newline
+	scanned := 0 // bytes of buf without a newline
 	for {
 		if i := bytes.IndexByte(buf[scanned:], '\n'); i >= 0 {
 			end := scanned + i + 1
@@ -308,9 +307,9 @@ func (h *head) readMessage(d *jsontext.Decoder) error {
 	return err
 }
 
-// scanLog reads a log. It returns also where its good part ends: before a line
-// without an end, unless it is a whole record, and before the last lines if they
-// are the beginning of more.
+// scanLog reads a log. It also returns the end of its good part: before a line without an end,
+// unless it is a complete record, and before the last lines if they are the start of a longer
+// batch.
 func scanLog(r io.Reader) (*scan, int64, error) {
 	s := newScan()
 	end, err := s.read(r, 0)
@@ -324,8 +323,8 @@ func newScan() *scan {
 	return &scan{byUUID: map[string]*node{}, loose: map[string]span{}, effects: map[string]effect{}}
 }
 
-// read reads a log that begins at a place of its file, and returns where its good
-// part ends.
+// read reads a log that starts at a position of its file, and returns the end of its good
+// part.
 func (s *scan) read(r io.Reader, base int64) (int64, error) {
 	d := jsontext.NewDecoder(new(bytes.Buffer), lenient...)
 	end, rest, err := readLines(r, func(line []byte, off int64) error {
@@ -359,7 +358,7 @@ func (s *scan) read(r io.Reader, base int64) (int64, error) {
 	return end, nil
 }
 
-// link finds out which records have children.
+// link determines which records have children.
 func (s *scan) link() {
 	for _, n := range s.nodes {
 		if p := s.byUUID[n.parent]; p != nil && !n.sidechain && !n.team {
@@ -368,8 +367,7 @@ func (s *scan) link() {
 	}
 }
 
-// add takes in a record, or keeps it back until more of what was written with it
-// is there.
+// add adds a record, or holds it back until the rest of its batch is there.
 func (s *scan) add(h head, at span) {
 	if s.batchLeft > 0 && h.more != s.batchLeft-1 {
 		s.takeBatch()
@@ -431,8 +429,8 @@ func (s *scan) up(n *node) []*node {
 	return path
 }
 
-// leaf returns the latest user or assistant record that ok takes and a record
-// without children leads to, and the last such record.
+// leaf returns the latest user or assistant record for which ok returns true on a path to a
+// record without children, and that last record.
 func (s *scan) leaf(ok func(*node) bool) (leaf, end *node) {
 	at := int64(-1)
 	for _, terminal := range s.nodes {
@@ -452,8 +450,8 @@ func (s *scan) leaf(ok func(*node) bool) (leaf, end *node) {
 	return leaf, end
 }
 
-// chain returns the conversation from the last compaction on, up to its last
-// message or all that follows it. Progress is left out.
+// chain returns the conversation since the last compaction, up to its last message or with all
+// that follows it. Progress is left out.
 func (s *scan) chain(r *lineReader, whole bool) ([]*node, error) {
 	leaf, end := s.leaf(func(n *node) bool { return !n.sidechain && !n.team })
 	if leaf == nil {
@@ -465,7 +463,7 @@ func (s *scan) chain(r *lineReader, whole bool) ([]*node, error) {
 	return s.live(s.up(end), r, !whole)
 }
 
-// live returns what of a path is part of the conversation.
+// live returns the part of a path that belongs to the conversation.
 func (s *scan) live(path []*node, r *lineReader, always bool) ([]*node, error) {
 	path = slices.DeleteFunc(path, func(n *node) bool { return n.typ == typeProgress })
 	for i, n := range slices.Backward(path) {
@@ -481,10 +479,10 @@ func (s *scan) live(path []*node, r *lineReader, always bool) ([]*node, error) {
 	return s.preserve(path, r)
 }
 
-// joinCalls brings in what the path lacks of messages with several calls. Each
-// block of such a message is a record below the one before, and each result is
-// below its call, so that no path to the root holds them all. Where a prompt
-// follows, the rest was left behind on purpose, and is brought in only to show it.
+// joinCalls adds the missing records of messages with several calls. Each block of such a
+// message is a record below the previous one, and each result is below its call, so that no
+// path to the root contains them all. If a prompt follows, the rest was left behind on
+// purpose, and is added only for display.
 func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, error) {
 	on := map[*node]bool{}
 	last := map[string]int{} // the last record of a message on the path
@@ -495,7 +493,7 @@ func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, err
 		}
 	}
 	blocks := map[string][]*node{}  // by message, in order
-	answers := map[string][]*node{} // by parent, those that are not on the path
+	answers := map[string][]*node{} // those that are not on the path, by parent
 	for _, n := range s.nodes {
 		switch _, ok := last[n.message]; {
 		case n.sidechain:
@@ -551,7 +549,7 @@ func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, err
 		for _, b := range blocks[n.message] {
 			put(b)
 		}
-		// As they came, which is as the model saw them.
+		// In their order of arrival, as the model saw them.
 		for _, c := range slices.SortedFunc(maps.Values(results), func(a, b *node) int { return cmp.Compare(a.off, b.off) }) {
 			put(c)
 		}
@@ -559,7 +557,7 @@ func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, err
 	return out, nil
 }
 
-// preserve puts the messages that a compaction kept behind its summary.
+// preserve moves the messages that a compaction kept after its summary.
 func (s *scan) preserve(path []*node, r *lineReader) ([]*node, error) {
 	line, err := r.read(path[0].span)
 	if err != nil {
@@ -578,7 +576,7 @@ func (s *scan) preserve(path []*node, r *lineReader) ([]*node, error) {
 			} `json:"preservedSegment"`
 		} `json:"compactMetadata"`
 	}
-	json.Unmarshal(line, &record) // what cannot be read was not preserved
+	json.Unmarshal(line, &record) // a malformed record preserves nothing
 	var anchor string
 	var kept []*node
 	if p := record.CompactMetadata.PreservedMessages; p != nil {
@@ -618,7 +616,7 @@ type lineReader struct {
 	buf []byte
 }
 
-// read returns a line, good until the next one.
+// read returns a line, which is valid until the next call.
 func (r *lineReader) read(at span) ([]byte, error) {
 	r.buf = slices.Grow(r.buf[:0], at.len)[:at.len]
 	if _, err := r.r.ReadAt(r.buf, at.off); err != nil {
@@ -627,7 +625,7 @@ func (r *lineReader) read(at span) ([]byte, error) {
 	return r.buf, nil
 }
 
-// answers reports whether a record holds results of calls.
+// answers reports whether a record contains results of calls.
 func (r *lineReader) answers(n *node) (bool, error) {
 	if n.typ != typeUser {
 		return false, nil

@@ -1,13 +1,13 @@
-// Package sessiontest says what every session.Store must hold, as tests that a
-// store of your own can run:
+// Package sessiontest tests what every session.Store must guarantee. Run it for your
+// own store:
 //
 //	func TestStore(t *testing.T) {
 //		sessiontest.Run(t, func(t *testing.T) session.Store { return mystore.New(t) })
 //	}
 //
-// It knows a store by its interface only. The first rules are about the six methods
-// by themselves, and cover the 14 of the official SDKs' store; the others hold
-// whole sessions in it, as an agent does.
+// It uses a store only through its interface. The first rules are about the six methods
+// themselves, and include the 14 of the official SDKs' store; the others use whole
+// sessions, as an agent does.
 package sessiontest
 
 import (
@@ -23,9 +23,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Run tests stores. It calls open for each test, and each gets a store that holds
-// no session. Where a store keeps sessions outside of the process, open must name
-// a new place each time.
+// Run tests stores. It calls open for each test, which must return an empty store. If a
+// store keeps sessions outside of the process, open must use a new place each time.
 func Run(t *testing.T, open func(t *testing.T) session.Store) {
 	for _, rule := range append(storeRules, []rule{
 		{"AppendThenOpen", appendThenOpen},
@@ -64,7 +63,7 @@ type rule struct {
 	test func(t *testing.T, s session.Store)
 }
 
-// Meta is the surroundings that the tests use.
+// Meta returns the metadata that the tests use.
 func Meta(id, cwd string) session.Meta {
 	return session.Meta{ID: id, Cwd: cwd, Version: "2.1.0", GitBranch: "main", Entrypoint: "sdk-go"}
 }
@@ -76,7 +75,7 @@ func Say(role, text, parent string) *session.Entry {
 	return &session.Entry{Type: role, UUID: session.NewID(), ParentUUID: parent, Time: now(), Message: json.RawMessage(message)}
 }
 
-// now is the time as a log keeps it.
+// now returns the time with the resolution of a log.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 func create(t *testing.T, s session.Store, meta session.Meta) session.Log {
@@ -103,7 +102,7 @@ func shut(t *testing.T, log session.Log) {
 	}
 }
 
-// reopen opens a session, closes it and returns what it holds.
+// reopen opens a session, closes it and returns its history.
 func reopen(t *testing.T, s session.Store, id string) *session.History {
 	t.Helper()
 	log, h, err := session.Open(t.Context(), s, id, Meta("", "/src/b"))
@@ -117,7 +116,7 @@ func reopen(t *testing.T, s session.Store, id string) *session.History {
 	return h
 }
 
-// same compares entries, JSON by meaning.
+// same compares entries, ignoring the formatting of JSON.
 func same(t *testing.T, got, want []*session.Entry) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {
@@ -150,7 +149,7 @@ func plain(t *testing.T, e *session.Entry) map[string]any {
 	return out
 }
 
-// Rules 1 and 3 of the official store: what was appended is there, in order.
+// Rules 1 and 3 of the official store: appended records are there, in order.
 func appendThenOpen(t *testing.T, s session.Store) {
 	id := session.NewID()
 	log := create(t, s, Meta(id, "/src/a"))
@@ -240,7 +239,7 @@ func appendKeepsNothing(t *testing.T, s session.Store) {
 	shut(t, log)
 	h := reopen(t, s, id)
 	same(t, h.Entries, []*session.Entry{&want})
-	copy(h.Entries[0].Message, "XXXXXXXX") // what is read is the reader's own
+	copy(h.Entries[0].Message, "XXXXXXXX") // the caller owns what it has read
 	same(t, reopen(t, s, id).Entries, []*session.Entry{&want})
 }
 
@@ -382,13 +381,13 @@ func closed(t *testing.T, s session.Store) {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	shut(t, log) // the old one has no hold on the new one
+	shut(t, log) // the old log does not affect the new one
 	if _, _, err := session.Open(t.Context(), s, id, Meta("", "/src/a")); !errors.Is(err, session.ErrLocked) {
 		t.Errorf("Open while it is open: %v, want ErrLocked", err)
 	}
 }
 
-// Rule 6: sessions and directories have nothing to do with each other.
+// Rule 6: sessions and directories do not affect each other.
 func isolation(t *testing.T, s session.Store) {
 	var want [4]*session.Entry
 	var ids [4]string
@@ -403,14 +402,14 @@ func isolation(t *testing.T, s session.Store) {
 	}
 }
 
-// Rule 7, of a list of one.
+// Rule 7, for a list of one.
 func latest(t *testing.T, s session.Store) {
 	var logs []session.Log
 	for _, cwd := range []string{"/src/a", "/src/a", "/src/b"} {
 		log := create(t, s, Meta("", cwd))
 		appendTo(t, log, Say("user", "hello", ""))
 		logs = append(logs, log)
-		time.Sleep(15 * time.Millisecond) // stores keep times
+		time.Sleep(15 * time.Millisecond) // stores have a limited time resolution
 	}
 	is := func(cwd string, want session.Log) {
 		t.Helper()
@@ -696,7 +695,7 @@ func parts(t *testing.T, s session.Store) {
 	}
 }
 
-// functions does with a session what people do with it.
+// functions uses a session as people do.
 func functions(t *testing.T, s session.Store) {
 	ctx := t.Context()
 	id := session.NewID()

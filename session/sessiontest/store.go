@@ -15,8 +15,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// storeRules are what a store must hold by itself. Those of the official SDKs' store
-// have their numbers in their names.
+// storeRules are the rules for the store itself. Those of the official SDKs' store have
+// their numbers in their names.
 var storeRules = []rule{
 	{"Store/01-AppendThenLoad", storeAppendThenLoad},
 	{"Store/02-LoadUnknown", storeLoadUnknown},
@@ -32,7 +32,7 @@ var storeRules = []rule{
 	{"Store/12-SubkeysOfSession", storeSubkeys},
 	{"Store/13-SubkeysWithoutMain", storeSubkeysWithoutMain},
 	{"Store/14-Summaries", storeSummaries},
-	{"Store/SameRecordTwice", storeSameRecordTwice}, // an append whose outcome is not known
+	{"Store/SameRecordTwice", storeSameRecordTwice}, // an append with an unknown outcome
 	{"Store/AppendIsAllOrNone", storeAppendAllOrNone},
 	{"Store/BadKeys", storeBadKeys},
 	{"Store/AnyJSON", storeAnyJSON},
@@ -129,7 +129,7 @@ func storeOrder(t *testing.T, s session.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(got[0], "XXXXXXXX") // what is read is the reader's own
+	copy(got[0], "XXXXXXXX") // the caller owns what it has read
 	holds(t, s, key, want...)
 }
 
@@ -155,7 +155,7 @@ func storeAppendNothing(t *testing.T, s session.Store) {
 	holds(t, s, key, a)
 }
 
-// someParts is a session with two parts, and another one with a part.
+// someParts creates a session with two parts, and another one with a part.
 func someParts(t *testing.T, s session.Store) (main, part, deep, other session.Key, records []json.RawMessage) {
 	t.Helper()
 	main = session.Key{Project: "-src-a", Session: session.NewID()}
@@ -289,7 +289,7 @@ func storeDelete(t *testing.T, s session.Store) {
 		t.Fatal(err)
 	}
 	holds(t, s, key)
-	mustAppend(t, s, key, a) // it can begin anew
+	mustAppend(t, s, key, a) // it can start again
 	holds(t, s, key, a)
 }
 
@@ -369,14 +369,14 @@ func storeSummaries(t *testing.T, s session.Store) {
 func storeSameRecordTwice(t *testing.T, s session.Store) {
 	key := session.Key{Project: "-src-a", Session: session.NewID()}
 	a, b, c := record(1), record(2), record(3)
-	mode := json.RawMessage(`{"type":"mode","mode":"plan"}`) // without a uuid it is another one
+	mode := json.RawMessage(`{"type":"mode","mode":"plan"}`) // without a uuid it is a new record
 	mustAppend(t, s, key, a, mode, b)
 	mustAppend(t, s, key, a, mode, b, c)
 	mustAppend(t, s, key, c)
 	holds(t, s, key, a, mode, b, mode, c)
 	part := key
 	part.Sub = "subagents/agent-1"
-	mustAppend(t, s, part, a, a) // a log knows its own records only
+	mustAppend(t, s, part, a, a) // a log compares only its own records
 	holds(t, s, part, a)
 }
 
@@ -428,7 +428,7 @@ func storeLease(t *testing.T, s session.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holds(t, s, key) // a lease is no session
+	holds(t, s, key) // a lease does not create a session
 	if ids := listIDs(t, s, session.Key{}); len(ids) != 0 {
 		t.Errorf("a lease became the session %v", ids)
 	}
@@ -468,7 +468,7 @@ func storeLease(t *testing.T, s session.Store) {
 	if err := lease.Append(ctx, "", []json.RawMessage{record(3)}); err == nil {
 		t.Error("an append of a lease that is over: no error")
 	}
-	lease.Close() // the old one has no hold on the new one
+	lease.Close() // the old lease does not affect the new one
 	if again, err := s.Lease(ctx, key); !errors.Is(err, session.ErrLocked) {
 		if err == nil {
 			again.Close()

@@ -13,11 +13,11 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Takeover tests what becomes of the lease of a writer that cannot be reached, be it
-// dead or cut off: another one gets the session within a bound, and what the first
-// one writes when it comes back fails and leaves nothing. The writer reaches the
-// server at address by way of a proxy that the test cuts. Open opens a store over an
-// address, always the same sessions, with a lease that lasts no longer than within/2.
+// Takeover tests what happens to the lease of a writer that cannot be reached, because
+// it is dead or disconnected: another one gets the session within a time limit, and
+// later writes of the first one fail and leave nothing. The writer reaches the server
+// at address through a proxy that the test cuts. open opens a store at an address,
+// always with the same sessions, with a lease that lasts no longer than within/2.
 func Takeover(t *testing.T, address string, within time.Duration, open func(t *testing.T, address string) session.Store) {
 	link := newProxy(t, address)
 	cut, whole := open(t, link.address), open(t, address)
@@ -32,7 +32,7 @@ func Takeover(t *testing.T, address string, within time.Duration, open func(t *t
 	if err := first.Append(ctx, "", []json.RawMessage{a}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(within * 3 / 4) // longer than the lease: who lives keeps it
+	time.Sleep(within * 3 / 4) // longer than the lease: a living holder keeps it
 	if l, err := whole.Lease(ctx, key); !errors.Is(err, session.ErrLocked) {
 		if err == nil {
 			l.Close()
@@ -57,7 +57,7 @@ func Takeover(t *testing.T, address string, within time.Duration, open func(t *t
 	link.restore()
 	late := func(when, sub string) {
 		t.Helper()
-		// The first calls may still meet connections that were cut.
+		// The first calls may still use connections that were cut.
 		for until := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 			call, cancel := context.WithTimeout(ctx, 5*time.Second)
 			err := first.Append(call, sub, []json.RawMessage{c})
@@ -90,7 +90,7 @@ func Takeover(t *testing.T, address string, within time.Duration, open func(t *t
 	holds(t, whole, key)
 }
 
-// A proxy is a link to a server that can be cut.
+// A proxy is a connection to a server that can be cut.
 type proxy struct {
 	address string
 	mu      sync.Mutex
