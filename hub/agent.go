@@ -16,19 +16,19 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Start says for which session [Config.Agent] makes the options of an agent.
+// A Start describes the session for which [Config.Agent] makes the options of an agent.
 type Start struct {
 	ID   string          // of the session
-	Cwd  string          // where it works
-	Spec json.RawMessage // what [Spec.Agent] was when the session was created
-	// Epoch is the number of the owner entry that the agent runs under. A later owner has a
+	Cwd  string          // its working directory
+	Spec json.RawMessage // the value of [Spec.Agent] when the session was created
+	// Epoch is the number of the owner entry under which the agent runs. A later owner has a
 	// higher one.
 	Epoch uint64
 	// Store keeps the agent's records in the session's journal. An agent in this process
 	// should use it if [Config.Sessions] is nil.
 	Store session.Store
-	// Inform has the agent's model learn something before its next answer, such as that files
-	// were restored. [Config.Agent] may call it before it returns.
+	// Inform gives the agent's model a text before its next answer, for example that files were
+	// restored. [Config.Agent] may call it before it returns.
 	Inform func(text string)
 	// Records has the hub read the records of the agent with load, not from its own stores, for
 	// an agent that keeps them elsewhere. [Config.Agent] may call it before it returns.
@@ -38,17 +38,17 @@ type Start struct {
 // An agentRun is an agent of a room, from its start to its end.
 type agentRun struct {
 	r    *room
-	ctx  context.Context // ends when the agent must go at once
+	ctx  context.Context // ends when the agent must end at once
 	stop context.CancelCauseFunc
-	done chan struct{} // closed when all that belongs to it has ended
+	done chan struct{} // closed when everything that belongs to it has ended
 
 	// Set before it starts.
-	from    uint64                     // the number behind which it began
+	from    uint64                     // the last number before it started
 	agentID string                     // of its session
 	covered string                     // see fold
-	again   bool                       // a turn is to continue; set by run
-	spec    json.RawMessage            // what it is made from
-	host    map[string]json.RawMessage // what the host registered
+	again   bool                       // a turn should continue; set by run
+	spec    json.RawMessage            // the spec that its options are made from
+	host    map[string]json.RawMessage // the registration of the host
 	rewind  string
 	sticky  []json.RawMessage
 	granted []json.RawMessage
@@ -60,7 +60,7 @@ type agentRun struct {
 	mail mailbox // prompts to send
 
 	mu       sync.Mutex
-	received int64         // how many messages were handed to the room
+	received int64         // how many messages were sent to the room
 	more     chan struct{} // closed when there are more; nil if nobody waits
 
 	// These belong to the room's goroutine.
@@ -68,7 +68,7 @@ type agentRun struct {
 	waiting []chan struct{}
 	sent    map[string]bool
 	closing bool
-	calls   int       // control requests that it is asked
+	calls   int       // control requests in progress
 	idle    time.Time // since when it has had nothing to do
 	trace   string    // the span of the prompt that it was started for
 	waits   []Waiting // for the host
@@ -100,7 +100,7 @@ func (r *room) startAgent() {
 	}()
 }
 
-// run connects the agent and hands what it says to the room, until it ends.
+// run connects the agent and sends its messages to the room until it ends.
 func (a *agentRun) run(start Start) error {
 	given, err := a.r.hub.cfg.Agent(a.ctx, start)
 	if err != nil {
@@ -158,8 +158,8 @@ func (a *agentRun) run(start Start) error {
 	return nil
 }
 
-// isMessage reports whether a record is a message of the conversation. An agent that was
-// killed early may have left other records, and cannot resume those alone.
+// isMessage reports whether a record is a message of the conversation. An agent that was killed
+// early may have left only other records, from which it cannot resume.
 func isMessage(record json.RawMessage) bool {
 	var r struct{ Type string }
 	json.Unmarshal(record, &r)
@@ -190,7 +190,7 @@ func (a *agentRun) inOrder(ctx context.Context) {
 	}
 }
 
-// noticeHook is the id of the hook by which the model gets what [Start.Inform] has.
+// noticeHook is the id of the hook that gives the model the texts of [Start.Inform].
 const noticeHook = "hub-notice"
 
 // connect connects the agent. It reports whether a turn continues.
@@ -224,7 +224,7 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 	maps.Copy(opts.ExtraInitialize, a.host)
 	if len(a.notices) > 0 {
 		hooks := map[string][]json.RawMessage{}
-		json.Unmarshal(a.host["hooks"], &hooks) // those of the host stay
+		json.Unmarshal(a.host["hooks"], &hooks) // keep those of the host
 		event := string(wire.EventUserPromptSubmit)
 		hooks[event] = append(hooks[event], mustJSON(map[string][]string{"hookCallbackIds": {noticeHook}}))
 		opts.ExtraInitialize["hooks"] = mustJSON(hooks)
@@ -260,7 +260,7 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 	return client, continued, nil
 }
 
-// notice returns what the model gets with the first prompt, unless it knows already.
+// notice returns the notices for the model, with its first prompt only.
 func (a *agentRun) notice() *wire.HookOutput {
 	out := &wire.HookOutput{}
 	if !a.informed.Swap(true) {
@@ -269,7 +269,7 @@ func (a *agentRun) notice() *wire.HookOutput {
 	return out
 }
 
-// message hands a message to the room.
+// message sends a message to the room.
 func (a *agentRun) message(m wire.Message) {
 	record := ""
 	switch m := m.(type) {
@@ -304,8 +304,8 @@ func (a *agentRun) message(m wire.Message) {
 	})
 }
 
-// ephemeral reports whether a message is not worth keeping: pieces of answers that
-// come as a whole, too, and progress.
+// ephemeral reports whether a message is not worth keeping: progress, or a piece of an answer
+// that also comes as a whole.
 func ephemeral(m wire.Message) bool {
 	switch m := m.(type) {
 	case *wire.StreamEvent, *wire.ToolProgress, *wire.ThinkingTokens, *wire.CommandLifecycle, *wire.SessionStateChanged, *wire.TaskProgress, *wire.HookProgress:
@@ -316,7 +316,7 @@ func ephemeral(m wire.Message) bool {
 	return false
 }
 
-// agentReady notes that the agent is connected.
+// agentReady records that the agent is connected.
 func (r *room) agentReady(x *tx, a *agentRun, client *parley.Client, continued bool) {
 	a.client, a.idle = client, time.Now()
 	for _, ch := range a.waiting {
@@ -324,13 +324,13 @@ func (r *room) agentReady(x *tx, a *agentRun, client *parley.Client, continued b
 	}
 	a.waiting = nil
 	if f := r.fold; f.midTurn && !continued && a.again && (len(f.running) > 0 || len(f.queue) == 0) {
-		// The agent cannot continue its turn. A prompt that the agent before it had not recorded
-		// when it was killed is still queued, and is sent again.
+		// The agent cannot continue its turn. If the previous agent was killed before it had
+		// recorded a prompt, that prompt is still queued and is sent again.
 		x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: "the agent ended before it sent the result of the turn"}), nil)
 	}
 }
 
-// agentEnded notes that the agent is gone.
+// agentEnded records that the agent has ended.
 func (r *room) agentEnded(x *tx, a *agentRun, err error) {
 	for _, ch := range a.waiting {
 		close(ch)
@@ -354,11 +354,11 @@ func (r *room) agentEnded(x *tx, a *agentRun, err error) {
 	}
 }
 
-// maxAttempts is how often an agent is started again for the same turn.
+// maxAttempts is how often an agent is restarted for the same turn.
 const maxAttempts = 3
 
-// manage starts and stops the agent, sends it prompts, and lets questions expire. It
-// returns after what time to look again.
+// manage starts and stops the agent, sends it prompts, and lets questions expire. It returns how
+// long to wait before looking again.
 func (r *room) manage() time.Duration {
 	const long = time.Hour
 	f, now, next := r.fold, time.Now(), long
@@ -404,7 +404,8 @@ func (r *room) manage() time.Duration {
 	return min(next, r.expire(now))
 }
 
-// stale reports whether the agent was made from something else than what counts now.
+// stale reports whether the agent was started with another spec or host registration than the
+// current ones.
 func (a *agentRun) stale() bool {
 	f := a.r.fold
 	if string(a.spec) != string(f.created.Spec) {
@@ -416,13 +417,13 @@ func (a *agentRun) stale() bool {
 	return !maps.EqualFunc(a.host, f.host.Initialize, func(a, b json.RawMessage) bool { return string(a) == string(b) })
 }
 
-// later has the room call f in its next batch.
+// later makes the room call f in its next batch.
 func (r *room) later(f func(*tx) error) {
 	r.spawn(func(ctx context.Context) { r.post(ctx, f) })
 }
 
-// closeAgent ends the agent. It stops what the agent does in the background first: an agent
-// whose input ends waits for that.
+// closeAgent ends the agent. It first stops the agent's background tasks, because an agent whose
+// input ends waits for them.
 func (r *room) closeAgent() {
 	a := r.agent
 	a.closing = true
@@ -438,7 +439,7 @@ func (r *room) closeAgent() {
 				break
 			}
 		}
-		client.Close() // it ends what run ranges over
+		client.Close() // it ends the messages that run ranges over
 	}()
 }
 
@@ -452,7 +453,8 @@ func (a *agentRun) kill(cause error) {
 	}
 }
 
-// A mailbox is a queue of prompts to send. It has no bound: they are accepted by then.
+// A mailbox is a queue of prompts to send. It has no bound, because the prompts are already
+// accepted.
 type mailbox struct {
 	mu   sync.Mutex
 	list []letter
@@ -475,8 +477,8 @@ func (m *mailbox) put(l letter) {
 	}
 }
 
-// flush returns when all prompts of the mailbox are sent. The error is that of the first
-// context that ends.
+// flush returns when all prompts in the mailbox are sent. The error is that of the first context
+// that ends.
 func (m *mailbox) flush(ctx, agent context.Context) error {
 	l := letter{sent: make(chan struct{})}
 	m.put(l)
@@ -498,7 +500,7 @@ func (m *mailbox) take() []letter {
 	return list
 }
 
-// each calls f with the messages, until it returns false or ctx ends.
+// each calls f with the messages, until f returns false or ctx ends.
 func (m *mailbox) each(ctx context.Context, f func(*wire.User) bool) {
 	for {
 		for _, l := range m.take() {

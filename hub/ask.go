@@ -13,12 +13,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An AnsweredError is returned to those whose answer came too late.
+// An AnsweredError means that an answer came too late.
 type AnsweredError struct {
-	Answer Answer // the one that counts
+	Answer Answer // the one that was accepted
 }
 
-// Error says who answered.
+// Error names who answered.
 func (e *AnsweredError) Error() string {
 	if e.Answer.Outcome == Answered {
 		return "hub: the question was answered by " + e.Answer.By.Name
@@ -26,11 +26,11 @@ func (e *AnsweredError) Error() string {
 	return "hub: the question has no answer any more: it was " + string(e.Answer.Outcome)
 }
 
-// ErrNotShown is returned for an answer to something else than what the question is:
-// its Shown is not the question's hash.
+// ErrNotShown means that an answer is for a different question: its Shown is not the
+// question's hash.
 var ErrNotShown = errors.New("hub: the answer is to something else than what was asked")
 
-// newAsk makes a question of a request of the agent.
+// newAsk makes a question from a request of the agent.
 func (r *room) newAsk(req wire.Request) (*Ask, error) {
 	raw, err := json.Marshal(req)
 	if err != nil {
@@ -68,8 +68,8 @@ func (r *room) newAsk(req wire.Request) (*Ask, error) {
 	return a, nil
 }
 
-// call names what a question is about, whatever its id: the same call made again has
-// the same.
+// call returns a hash of the call that a question is about, without its id. A repeated
+// call has the same hash.
 func (a *Ask) call() string {
 	var in struct {
 		Tool  string          `json:"tool_name"`
@@ -81,7 +81,7 @@ func (a *Ask) call() string {
 	return hashOf(mustJSON([]any{in.Tool, canonical(in.Input)}))
 }
 
-// canonical returns JSON whose members are in order.
+// canonical returns decoded JSON, which encodes with its members in order.
 func canonical(raw json.RawMessage) any {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -92,7 +92,7 @@ func canonical(raw json.RawMessage) any {
 	return v
 }
 
-// ask has a question of the agent answered.
+// ask records a question of the agent and waits for its answer.
 func (a *agentRun) ask(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
 	q, err := a.r.newAsk(req.Request)
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *agentRun) ask(ctx context.Context, req *wire.ControlRequest) (json.RawM
 		return q.response(ans), nil
 	case <-ctx.Done():
 	}
-	// An agent that ends because another process has taken its session withdraws nothing.
+	// An agent that ends because another process took over its session withdraws nothing.
 	alive := func(*tx) error { return nil }
 	if errors.Is(context.Cause(ctx), parley.ErrWithdrawn) && a.r.do(a.ctx, alive) == nil {
 		a.r.putAnswer(&Answer{Ask: q.ID, By: Actor{Name: "agent"}, Outcome: Withdrawn})
@@ -165,7 +165,7 @@ func (a *agentRun) unanswered(err error) error {
 }
 
 // sameAsk returns the question that is the same as q: one about the same call, or one
-// about an identical call of an agent that is gone, which began before the number from.
+// about an identical call from an agent that is gone, asked before the number from.
 func (f *fold) sameAsk(q *Ask, from uint64) *askState {
 	call := q.call()
 	for _, list := range [][]string{f.openAsks, f.unspent} {
@@ -183,7 +183,7 @@ func (f *fold) sameAsk(q *Ask, from uint64) *askState {
 	return nil
 }
 
-// response returns what the agent receives.
+// response returns the response that the agent receives.
 func (a *Ask) response(ans *Answer) json.RawMessage {
 	deny := func(why string) json.RawMessage {
 		switch a.Kind {
@@ -226,7 +226,7 @@ func (a *Ask) response(ans *Answer) json.RawMessage {
 	return mustJSON(&res)
 }
 
-// expired reports whether an answer that is given at a time comes too late.
+// expired reports whether an answer at a given time is too late.
 func (a *Ask) expired(at time.Time) bool { return a.Expires != nil && !at.Before(*a.Expires) }
 
 // check returns an error unless an actor may give an answer.
@@ -261,8 +261,8 @@ func (a *Ask) check(by Actor, ans *Answer) error {
 	return nil
 }
 
-// sameInput reports whether an input is that of the call. Answers to what the model
-// asks are no change.
+// sameInput reports whether an input is that of the call. Answers to the model's own
+// questions do not count as a change.
 func (a *Ask) sameInput(input json.RawMessage) bool {
 	var in struct {
 		Input json.RawMessage `json:"input"`
@@ -280,8 +280,8 @@ func (a *Ask) sameInput(input json.RawMessage) bool {
 	return bytes.Equal(mustJSON(was), mustJSON(now))
 }
 
-// expire answers questions with no whose time has come. It returns after what time to
-// look again.
+// expire denies the questions that have expired. It returns how long to wait before
+// looking again.
 func (r *room) expire(now time.Time) time.Duration {
 	next := time.Hour
 	for _, id := range r.fold.openAsks {
@@ -293,17 +293,18 @@ func (r *room) expire(now time.Time) time.Duration {
 			next = min(next, wait)
 			continue
 		}
-		r.expiring[id] = now.Add(putTime) // then again, should it fail
+		r.expiring[id] = now.Add(putTime) // then retry, in case it failed
 		ans := &Answer{Ask: id, By: Actor{Name: r.hub.cfg.Name}, Outcome: Expired}
 		r.spawn(func(context.Context) { r.putAnswer(ans) })
 	}
 	return next
 }
 
-// putTime is how long the hub tries to store an answer of its own.
+// putTime is how long the hub tries to store its own answer.
 const putTime = 10 * time.Second
 
-// putAnswer puts an answer of the hub itself into the inbox. Another one may be there.
+// putAnswer puts an answer of the hub itself into the inbox. Another answer may already
+// be there.
 func (r *room) putAnswer(ans *Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), putTime)
 	defer cancel()
@@ -313,7 +314,7 @@ func (r *room) putAnswer(ans *Answer) {
 	}
 }
 
-// The keys of inbox items begin with what they are.
+// Prefixes of the keys of inbox items.
 const (
 	promptKey  = "prompt/"
 	answerKey  = "answer/"
@@ -324,7 +325,7 @@ func answerItem(ans *Answer) Item {
 	return Item{Key: answerKey + ans.Ask, Time: time.Now(), Data: mustJSON(ans)}
 }
 
-// consumeAll consumes what is in the inbox now.
+// consumeAll consumes all items that are in the inbox now.
 func (r *room) consumeAll(ctx context.Context) error {
 	from := uint64(0)
 	if err := r.do(ctx, func(*tx) error { from = r.fold.item; return nil }); err != nil {
@@ -347,7 +348,7 @@ func (r *room) consumeAll(ctx context.Context) error {
 	return nil
 }
 
-// consume makes an entry of an item of the inbox.
+// consume appends an entry for an item of the inbox.
 func (r *room) consume(x *tx, item Item) {
 	if item.Number <= r.fold.item {
 		return

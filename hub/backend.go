@@ -20,75 +20,75 @@ var (
 	ErrNotFound = errors.New("hub: session not found")
 )
 
-// AnyNumber is what [Backend.Append] expects if any number will do. Only records can
-// be appended that way: a title, for example, is added without a lease.
+// AnyNumber, as the number that [Backend.Append] expects, accepts any last number. Only
+// records can be appended that way: a title, for example, is added without a lease.
 const AnyNumber = ^uint64(0)
 
-// A Backend stores the journals of sessions, and the inboxes by which programs that
-// do not run a session reach the one that does. [Memory] and [Files] are backends;
-// package hubtest tests whether a type is one.
+// A Backend stores the journals of sessions, and the inboxes through which programs that
+// do not run a session reach the one that does. [Memory] and [Files] are backends; package
+// hubtest tests implementations.
 //
-// A session is named by a UUID. Nothing needs to be created before it is used. A
-// Backend is safe for concurrent use, by many processes at once unless it says
-// otherwise. All iterators end with the error of ctx as the last pair if ctx ends
-// them; entries and items that they yield belong to the caller.
+// A session is named by a UUID. Nothing needs to be created before it is used. A Backend
+// is safe for concurrent use, by many processes at once unless it says otherwise. If ctx
+// ends an iterator, the iterator yields the error of ctx as its last pair. The caller owns
+// the entries and items that iterators yield.
 //
-// Safety rests on Append alone: a process that was paused and has lost its lease
-// without noticing it writes nothing, because the new owner's first entry changed
-// the last number. Leases keep two processes from trying, that is all.
+// Safety rests on Append alone: a process that was paused and lost its lease without
+// noticing cannot write anything, because the new owner's first entry changed the last
+// number. Leases only keep two processes from trying.
 type Backend interface {
-	// Append adds entries at the end of a journal, in order, and returns when they
-	// survive a crash. The numbers of the entries must follow expect, which must be
-	// the last number in the journal: if it is not, the error is [ErrConflict], and
-	// nothing is written. If the process dies in Append, the first ones of the entries
-	// may be there.
+	// Append adds entries to the end of a journal, in order, and returns when they survive
+	// a crash. The numbers of the entries must follow expect, which must be the last
+	// number in the journal: if it is not, the error is [ErrConflict], and nothing is
+	// written. If the process dies in Append, the journal may contain only the first few
+	// entries.
 	//
-	// After any other error it is not known what was written. Calling Append with the
+	// After any other error it is unknown how much was written. Calling Append with the
 	// same entries again is safe: it fails with ErrConflict if they are there.
 	Append(ctx context.Context, id string, expect uint64, entries []Entry) error
 
-	// Read yields the entries behind the one with the number after, records
-	// included. If the first of them has a number above after+1, those between were
-	// trimmed. With follow it goes on with those to come, until ctx ends.
+	// Read yields the entries after the one with the number after, records included. If
+	// the first of them has a number above after+1, the ones in between were trimmed. With
+	// follow it continues with new entries until ctx ends.
 	Read(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[Entry, error]
 
-	// Trim removes the entries with numbers below before, but neither records nor the
-	// last entry. Numbers stay as they are.
+	// Trim removes the entries with numbers below before, but neither records nor the last
+	// entry. Numbers do not change.
 	Trim(ctx context.Context, id string, before uint64) error
 
-	// Lease makes the caller the one process that runs a session. The error is
-	// [ErrLocked] if another one does. A lease ends when it is closed, and soon after
+	// Lease makes the caller the only process that runs a session. The error is
+	// [ErrLocked] if another process does. A lease ends when it is closed, and soon after
 	// its holder has died.
 	Lease(ctx context.Context, id string) (Lease, error)
 
-	// Put adds an item to the inbox of a session, unless one with the same key is
-	// there, and returns the one that is there then, with its number, when it
-	// survives a crash. Compare Data to find out who put it. Nothing is known about
-	// an item that was trimmed: the journal records its outcome.
+	// Put adds an item to the inbox of a session, unless one with the same key is there.
+	// When the item survives a crash, Put returns the stored item with its number. Compare
+	// Data to find out who put it. A backend knows nothing about items that were trimmed:
+	// the journal records their outcome.
 	Put(ctx context.Context, id string, item Item) (Item, error)
 
-	// Inbox yields the items with numbers above after, in the order in which they
-	// were put. With follow it goes on with those to come, until ctx ends.
+	// Inbox yields the items with numbers above after, in the order in which they were
+	// put. With follow it continues with new items until ctx ends.
 	Inbox(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[Item, error]
 
 	// TrimInbox removes the items with numbers below before, but not the last item. It may
-	// leave some for later while they are few. Numbers stay as they are.
+	// leave some for later while they are few. Numbers do not change.
 	TrimInbox(ctx context.Context, id string, before uint64) error
 
-	// Wake notes that a session has work to do.
+	// Wake marks a session as having work to do.
 	Wake(ctx context.Context, id string) error
-	// Rest notes that a session has no work to do.
+	// Rest marks a session as having no work to do.
 	Rest(ctx context.Context, id string) error
-	// Work yields the sessions that have work to do. With follow it goes on with those
-	// that are woken in this process, and where the backend can, in others. A session
-	// may come twice.
+	// Work yields the sessions that have work to do. With follow it continues with
+	// sessions that are woken in this process, and in other processes if the backend can.
+	// It may yield a session twice.
 	Work(ctx context.Context, follow bool) iter.Seq2[string, error]
 
 	// List returns all sessions that have a journal, in any order.
 	List(ctx context.Context) ([]Listed, error)
 
-	// Delete removes a session with all that belongs to it. The error is [ErrLocked]
-	// if a process runs it. A session that does not exist is no error.
+	// Delete removes a session and everything that belongs to it. The error is [ErrLocked]
+	// if a process runs it. Deleting a session that does not exist is not an error.
 	Delete(ctx context.Context, id string) error
 }
 
@@ -103,14 +103,14 @@ type Broadcaster interface {
 type Lease interface {
 	// Lost is closed when the lease is known to be lost. That may be late, or never.
 	Lost() <-chan struct{}
-	// Close gives the lease up. Closing twice does no harm.
+	// Close gives up the lease. Closing twice does no harm.
 	Close() error
 }
 
-// An Item is a message to the process that runs a session, in its inbox.
+// An Item is a message in the inbox of a session, to the process that runs it.
 type Item struct {
 	Number uint64 // 1, 2, 3 …; [Backend.Put] sets it
-	Key    string // no two items have the same; at most 200 bytes
+	Key    string // unique; at most 200 bytes
 	Time   time.Time
 	Data   json.RawMessage // one JSON value on one line
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// An Info is what a list shows of a session.
+// An Info describes a session in a list.
 type Info struct {
 	ID       string    `json:"id"`
 	Modified time.Time `json:"modified"`
 	State    State     `json:"state"`
-	// Removed says that the session is gone: see [Hub.Watch].
+	// Removed reports that the session was removed: see [Hub.Watch].
 	Removed bool `json:"removed,omitempty"`
 }
 
-// CreatedBy returns who created the session.
+// CreatedBy returns the actor that created the session.
 func (i *Info) CreatedBy() Actor { return i.State.by }
 
-// A summary is what the journal of a session that is not open amounts to.
+// A summary is the state of a session that is not open, computed from its journal.
 type summary struct {
 	modified time.Time
 	size     int64
@@ -32,7 +32,7 @@ type summary struct {
 	asks     []Ask
 }
 
-// summarize returns what a session is doing, and its open questions, without opening it.
+// summarize returns the state of a session and its open questions, without opening it.
 func (h *Hub) summarize(ctx context.Context, l Listed) (*State, []Ask, error) {
 	h.mu.Lock()
 	r := h.rooms[l.ID]
@@ -81,8 +81,8 @@ func (f *fold) open() (asks []Ask) {
 	return asks
 }
 
-// List returns all sessions of the backend, the one that changed last first. It opens
-// none of them.
+// List returns all sessions of the backend, most recently changed first. It opens none
+// of them.
 func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
 	if err := by.need(MayView, "see sessions"); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
 		}
 		state, _, err := h.summarize(ctx, l)
 		if errors.Is(err, ErrNotFound) {
-			continue // it was removed meanwhile, or is being created
+			continue // it was removed in the meantime, or is being created
 		}
 		if err != nil {
 			return nil, err
@@ -116,7 +116,7 @@ func (h *Hub) List(ctx context.Context, by Actor) ([]Info, error) {
 	return all, nil
 }
 
-// Info returns what the session is doing and its open questions, oldest first. It does
+// Info returns the state of the session and its open questions, oldest first. It does
 // not open the session, and so changes nothing.
 func (s *Session) Info(ctx context.Context, by Actor) (*Info, []Ask, error) {
 	if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
@@ -173,7 +173,7 @@ func (s *Session) Rename(ctx context.Context, by Actor, title string) error {
 	return err
 }
 
-// renameRecords gives the agent's own session a title while no agent runs.
+// renameRecords sets the title of the agent's own session while no agent runs.
 func (r *room) renameRecords(ctx context.Context, title string) error {
 	var agentID string
 	err := r.do(ctx, func(*tx) error { agentID = r.fold.agentID; return nil })
@@ -186,8 +186,8 @@ func (r *room) renameRecords(ctx context.Context, title string) error {
 	return err
 }
 
-// Archive marks the session as one that is not needed any more, or takes the mark back.
-// It changes nothing else.
+// Archive marks the session as no longer needed, or removes the mark. It changes nothing
+// else.
 func (s *Session) Archive(ctx context.Context, by Actor, archived bool) error {
 	if err := s.hub.check(ctx, by, s.id, MayDrive, "archive sessions"); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (s *Session) Archive(ctx context.Context, by Actor, archived bool) error {
 	})
 }
 
-// A watcher is a queue of changes: for each session only the last one.
+// A watcher is a queue of changes. It keeps only the last one of each session.
 type watcher struct {
 	mu      sync.Mutex
 	changed map[string]Info
@@ -237,7 +237,7 @@ func (w *watcher) take() []Info {
 	return all
 }
 
-// report tells those who watch the hub about a session.
+// report sends a change of a session to all watchers of the hub.
 func (h *Hub) report(i Info) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -246,8 +246,7 @@ func (h *Hub) report(i Info) {
 	}
 }
 
-// reportState reports what the session of the room is doing. It runs in the room's
-// goroutine.
+// reportState reports the state of the room's session. It runs in the room's goroutine.
 func (r *room) reportState() {
 	r.hub.mu.Lock()
 	watched := len(r.hub.watchers) > 0
@@ -258,7 +257,7 @@ func (r *room) reportState() {
 }
 
 // Watch yields every session as List does, then each one again whenever its state
-// changes, and once more when it is removed, until ctx ends or the loop is left. A slow
+// changes, and once more when it is removed, until ctx ends or the loop ends. A slow
 // reader misses states in between, never the last one.
 func (h *Hub) Watch(ctx context.Context, by Actor) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {

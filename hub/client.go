@@ -10,53 +10,54 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Client is one actor's access to a hub, wherever it runs: [Hub.Client] returns one
+// A Client is one actor's access to a hub, wherever the hub runs: [Hub.Client] returns one
 // for a hub in this process, socket.NewClient one for the hub of another process, and
-// socket.Join the one or the other. Errors are the same with each: errors.Is and
-// errors.As find [ErrNotFound], [*AnsweredError] and so on.
+// socket.Join either of them. They return the same errors: errors.Is and errors.As find
+// [ErrNotFound], [*AnsweredError] and so on.
 //
 // A Client is safe for concurrent use. Sessions are named by their ids.
 type Client interface {
-	// List returns all sessions of the hub, the one that changed last first.
+	// List returns all sessions of the hub, most recently changed first.
 	List(ctx context.Context) ([]Info, error)
 	// Create creates a session and returns its id. The error is [ErrExists] if Spec.ID is
 	// in use. With Spec.From the new session is a copy of another one.
 	Create(ctx context.Context, spec Spec) (string, error)
-	// Open opens the session Spec.ID, which may have begun outside of the hub, so that it
-	// runs with Spec.Agent from its next turn on, if that is not nil. The error is
-	// [ErrNotFound] if it does not exist. A session need not be opened to be used.
+	// Open opens the session Spec.ID, which may have begun outside of the hub. If
+	// Spec.Agent is not nil, the session runs with it from its next turn on. The error is
+	// [ErrNotFound] if the session does not exist. A session need not be opened to be
+	// used.
 	Open(ctx context.Context, spec Spec) error
-	// State returns what a session is doing.
+	// State returns the state of a session.
 	State(ctx context.Context, id string) (*State, error)
-	// Initialized returns what the agent answered to initialize: its commands, its models.
-	// The agent is started if need be.
+	// Initialized returns the agent's response to initialize, with its commands and
+	// models. It starts the agent if necessary.
 	Initialized(ctx context.Context, id string) (*wire.InitializeResponse, error)
-	// Attach yields the entries behind a number, the state, and then what happens: see
+	// Attach yields the entries after a number, the state, and then live events: see
 	// [Session.Attach].
 	Attach(ctx context.Context, id string, after uint64) iter.Seq2[Entry, error]
 
-	// Prompt sends a prompt, and returns its uuid when it is durable.
+	// Prompt sends a prompt. It returns the prompt's uuid when the prompt is durable.
 	Prompt(ctx context.Context, id string, m *wire.User) (uuid string, err error)
-	// Drop takes back a prompt that waits for its turn. It reports false if it does not
-	// wait any more.
+	// Drop removes a prompt from the queue. It reports false if the prompt is not queued
+	// any more.
 	Drop(ctx context.Context, id, uuid string) (bool, error)
 	// Answer answers a question: see [Session.Answer], [Allow] and [Deny].
 	Answer(ctx context.Context, id string, ans Answer) error
 	// Control sends a control request of the protocol to the agent and returns its
 	// response: see [Session.Control] and [Call].
 	Control(ctx context.Context, id string, request json.RawMessage) (json.RawMessage, error)
-	// Interrupt ends the turn that runs.
+	// Interrupt ends the current turn.
 	Interrupt(ctx context.Context, id string) error
-	// Rewind makes the conversation go on behind the message with a uuid. Files stay as
-	// they are: the control request rewind_files changes them.
+	// Rewind continues the conversation after the message with the given uuid. It leaves
+	// files as they are: the control request rewind_files changes them.
 	Rewind(ctx context.Context, id, uuid string) error
 	// Rename changes the title of a session.
 	Rename(ctx context.Context, id, title string) error
-	// Host makes the caller the host of a session, who brings hooks and tools.
+	// Host makes the caller the host of a session, which provides hooks and tools.
 	Host(ctx context.Context, id string, opts HostOptions) (HostLink, error)
 
-	// Stop interrupts a session, drops its prompts and ends its agent. The next prompt
-	// starts it again.
+	// Stop interrupts a session, drops its queued prompts and ends its agent. The next
+	// prompt starts it again.
 	Stop(ctx context.Context, id string) error
 	// Remove stops a session and removes its journal. The agent's records stay, so that
 	// it can be opened again.
@@ -68,30 +69,31 @@ type Client interface {
 	Schedule(ctx context.Context, x Schedule) (string, error)
 	// Unschedule removes a schedule.
 	Unschedule(ctx context.Context, id string) error
-	// Schedules returns the schedules of a session, or all if it is empty.
+	// Schedules returns the schedules of a session, or all schedules if session is empty.
 	Schedules(ctx context.Context, session string) ([]Schedule, error)
 
-	// Worktrees returns the git worktrees of sessions. Spec.AddWorktree makes one.
+	// Worktrees returns the git worktrees of sessions. Spec.AddWorktree creates one.
 	Worktrees(ctx context.Context) ([]Worktree, error)
 	// MergeWorktree merges the worktree of a session into the main one: see
 	// [Session.MergeWorktree].
 	MergeWorktree(ctx context.Context, id string) error
-	// RemoveWorktree removes the worktree of a session, also with changes if force is set.
+	// RemoveWorktree removes the worktree of a session. With force it does so even if that
+	// loses changes.
 	RemoveWorktree(ctx context.Context, id string, force bool) error
 
-	// Close ends the access. A hub that [Hub.Client] was called on goes on.
+	// Close ends the access. A hub whose Client method returned it keeps running.
 	Close() error
 }
 
 // A HostLink is the connection of a host to its session. [Host] is one.
 type HostLink interface {
-	// Epoch is the number of the entry by which the host took the session.
+	// Epoch returns the number of the entry with which the host attached to the session.
 	Epoch() uint64
 	// Done is closed when the host is not attached any more.
 	Done() <-chan struct{}
 	// Err returns why the host is not attached any more, nil while it is.
 	Err() error
-	// Close detaches the host. Its hooks and tools wait for it to come back.
+	// Close detaches the host. Its hooks and tools wait until it comes back.
 	Close() error
 	// Leave detaches the host for good.
 	Leave(ctx context.Context) error
@@ -106,7 +108,7 @@ type Args struct {
 	Remote string `json:"remote,omitempty"`
 }
 
-// Spec returns the args as [Spec.Agent].
+// Spec returns a as JSON for [Spec.Agent].
 func (a Args) Spec() json.RawMessage { return mustJSON(a) }
 
 // Call sends a control request of the protocol and decodes the response into resp, which
@@ -138,7 +140,7 @@ func Deny(ask *Ask, reason string) Answer {
 // Client returns the access of an actor to the hub.
 func (h *Hub) Client(by Actor) Client { return &local{h, by} }
 
-// local is access to a hub in this process.
+// local is a [Client] of a hub in this process.
 type local struct {
 	hub *Hub
 	by  Actor
@@ -247,7 +249,7 @@ func (c *local) RemoveWorktree(ctx context.Context, id string, force bool) error
 
 func (c *local) Close() error { return nil }
 
-// Open opens a session that exists: see [Client].
+// Open opens an existing session: see [Client].
 func (h *Hub) Open(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 	if err := h.check(ctx, by, spec.ID, MayDrive, "open sessions"); err != nil {
 		return nil, err
@@ -267,7 +269,7 @@ func (h *Hub) Open(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 	})
 }
 
-// Delete ends the session and removes its journal and the agent's records.
+// Delete stops the session and removes its journal and the agent's records.
 func (s *Session) Delete(ctx context.Context, by Actor) error {
 	if err := s.hub.check(ctx, by, s.id, MayAdmin, "delete sessions"); err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 )
 
 // Control sends a control request of the protocol to the session's agent, which is
-// started if need be, and returns its response. Requests that change something become
-// an entry first, so that everybody learns who did it; those that set something are
-// sent again when the agent is started again.
+// started if necessary, and returns its response. A request that changes something is
+// recorded as an entry first, so that everybody sees who sent it. A request that sets
+// something is sent again when the agent is restarted.
 //
 // If another process runs the session, the request goes to its inbox, and there is no
 // response.
@@ -84,10 +84,10 @@ func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMe
 			json.Unmarshal(c.Request, &in)
 			return json.RawMessage("{}"), r.renameRecords(ctx, in.Title)
 		}
-		return json.RawMessage("{}"), nil // it counts when the agent is started
+		return json.RawMessage("{}"), nil // it takes effect when the agent is started
 	case a == nil && (name == "interrupt" || name == "end_session"):
 		// The agent is being started. If it continues the turn, it is interrupted before
-		// anybody hears that it is; if it does not start, there is nothing to interrupt.
+		// anybody sees that; if it does not start, there is nothing to interrupt.
 		if a, err = r.needAgent(ctx, false); a == nil || err != nil {
 			return json.RawMessage("{}"), nil
 		}
@@ -107,8 +107,8 @@ func readOnly(name string) bool {
 	return strings.HasPrefix(name, "get_") || strings.HasPrefix(name, "list_") || name == "mcp_status" || name == "file_suggestions"
 }
 
-// settable reports whether a control request needs no agent: it counts from the next
-// start on, or ends something that does not run.
+// settable reports whether a control request needs no agent: it takes effect with the
+// next start, or ends something that does not run.
 func settable(name string) bool {
 	switch name {
 	case "interrupt", "end_session", "set_model", "set_permission_mode", "set_max_thinking_tokens", "apply_flag_settings", "rename_session":
@@ -117,8 +117,8 @@ func settable(name string) bool {
 	return false
 }
 
-// withdrawAll withdraws the questions of a turn that ends while no agent runs; one that
-// runs does it itself.
+// withdrawAll withdraws the questions of a turn that ends while no agent runs. A running
+// agent does it itself.
 func (r *room) withdrawAll(agentDoes bool) {
 	if agentDoes {
 		return
@@ -129,8 +129,9 @@ func (r *room) withdrawAll(agentDoes bool) {
 	}
 }
 
-// needAgent waits until the agent is connected, and counts a call to it, which the caller
-// takes back. With start it starts it if need be; otherwise there may be none.
+// needAgent waits until the agent is connected, and counts a call to it; the caller
+// decrements the count again. With start it starts the agent if necessary; otherwise the
+// result may be nil.
 func (r *room) needAgent(ctx context.Context, start bool) (*agentRun, error) {
 	for {
 		var a *agentRun
@@ -176,14 +177,14 @@ func (r *room) needAgent(ctx context.Context, start bool) (*agentRun, error) {
 	}
 }
 
-// Interrupt ends the turn that runs. Nothing of it starts after Interrupt has returned.
+// Interrupt ends the current turn. Nothing of it starts after Interrupt has returned.
 func (s *Session) Interrupt(ctx context.Context, by Actor) error {
 	_, err := s.Control(ctx, by, json.RawMessage(`{"subtype":"interrupt"}`))
 	return err
 }
 
-// Drop takes back a prompt that waits for its turn. It reports false if it does not
-// wait any more.
+// Drop removes a prompt from the queue. It reports false if the prompt is not queued any
+// more.
 func (s *Session) Drop(ctx context.Context, by Actor, uuid string) (bool, error) {
 	if err := s.hub.check(ctx, by, s.id, MayDrive, "take back prompts"); err != nil {
 		return false, err
@@ -197,7 +198,7 @@ func (s *Session) Drop(ctx context.Context, by Actor, uuid string) (bool, error)
 }
 
 func (r *room) drop(ctx context.Context, by Actor, uuid string) (bool, error) {
-	if err := r.consumeAll(ctx); err != nil { // it may be in the inbox still
+	if err := r.consumeAll(ctx); err != nil { // it may still be in the inbox
 		return false, err
 	}
 	var a *agentRun
@@ -221,7 +222,7 @@ func (r *room) drop(ctx context.Context, by Actor, uuid string) (bool, error) {
 	if err != nil || !waits || !sent {
 		return waits, err
 	}
-	// The agent must have it before it can forget it.
+	// The agent must have the prompt before it can cancel it.
 	if err := a.mail.flush(ctx, a.ctx); err != nil {
 		return false, err
 	}
@@ -235,8 +236,8 @@ func (r *room) drop(ctx context.Context, by Actor, uuid string) (bool, error) {
 	})
 }
 
-// Rewind makes the conversation go on behind the message with a uuid; what came after it
-// stays in the journal. The session must be idle.
+// Rewind continues the conversation after the message with the given uuid. Later messages
+// stay in the journal. The session must be idle.
 func (s *Session) Rewind(ctx context.Context, by Actor, uuid string) error {
 	if err := s.hub.check(ctx, by, s.id, MayDrive, "rewind the conversation"); err != nil {
 		return err
@@ -259,8 +260,8 @@ func (s *Session) Rewind(ctx context.Context, by Actor, uuid string) error {
 	})
 }
 
-// Fork copies the session, up to the entry n, or all of it if n is 0, into a new one,
-// whose numbers begin with 1.
+// Fork copies the session, up to the entry n, or all of it if n is 0, into a new session,
+// with numbers that start at 1.
 func (s *Session) Fork(ctx context.Context, by Actor, n uint64) (*Session, error) {
 	return s.hub.Create(ctx, by, Spec{From: &Reference{s.id, n}})
 }
@@ -285,7 +286,7 @@ func (h *Hub) fork(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 		if spec.Agent != nil {
 			created.Spec = spec.Agent
 		}
-		created.Worktree = "" // the original's is not the copy's
+		created.Worktree = "" // the copy does not have the original's
 		if n == 0 || n > r.fold.n {
 			n = r.fold.n
 		}
@@ -322,7 +323,7 @@ func (h *Hub) fork(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 		created.Session = id
 		return s.hub.createFork(ctx, id, &created, nil)
 	}
-	// The records are in the journal: the copy is made beside it and moves over.
+	// The records are in the journal: make the copy in memory and move it over.
 	var between session.Memory
 	key := session.Key{Project: session.ProjectKey(created.Cwd), Session: agentID}
 	if err := between.Append(ctx, key, records); err != nil {
@@ -361,7 +362,7 @@ func (h *Hub) createFork(ctx context.Context, id string, created *Created, fill 
 	return &Session{h, id}, nil
 }
 
-// Trim removes the entries below a number, and announces it.
+// Trim removes the entries below a number, and announces that to viewers.
 func (s *Session) Trim(ctx context.Context, by Actor, before uint64) error {
 	if err := s.hub.check(ctx, by, s.id, MayAdmin, "trim the journal"); err != nil {
 		return err
@@ -390,7 +391,7 @@ func (r *room) trim(ctx context.Context, before uint64) error {
 			return errors.New("hub: the session is not idle")
 		}
 		before = min(before, r.fold.n)
-		// The state must be known without the entries.
+		// The state must be available without the entries.
 		t := r.fold.trimmed(before)
 		if t.Record = record; record == "" {
 			t.Record = r.fold.covered
@@ -410,7 +411,7 @@ func (r *room) trim(ctx context.Context, before uint64) error {
 	})
 }
 
-// Remove ends the session and removes its journal. The agent's own records stay.
+// Remove stops the session and removes its journal. The agent's own records stay.
 func (s *Session) Remove(ctx context.Context, by Actor) error {
 	if err := s.hub.check(ctx, by, s.id, MayAdmin, "remove sessions"); err != nil {
 		return err
@@ -444,8 +445,8 @@ func (s *Session) Remove(ctx context.Context, by Actor) error {
 	}
 }
 
-// Stop interrupts the turn that runs, drops prompts that wait, and ends the agent. The
-// next prompt starts it again.
+// Stop interrupts the current turn, drops queued prompts, and ends the agent. The next
+// prompt starts it again.
 func (s *Session) Stop(ctx context.Context, by Actor) error {
 	if err := s.hub.check(ctx, by, s.id, MayDrive, "stop the session"); err != nil {
 		return err
@@ -484,8 +485,8 @@ func (r *room) stopAgent(ctx context.Context, by Actor) error {
 	}
 }
 
-// Initialized returns what the session's agent answered to initialize: its commands, its
-// models. The agent is started if need be.
+// Initialized returns the agent's response to initialize, with its commands and models.
+// It starts the agent if necessary.
 func (s *Session) Initialized(ctx context.Context, by Actor) (*wire.InitializeResponse, error) {
 	if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
 		return nil, err

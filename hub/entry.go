@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Kind says what an entry of a journal holds.
+// A Kind is the kind of an entry of a journal.
 type Kind string
 
 // The kinds of entries. All but records have a number.
@@ -20,40 +20,40 @@ const (
 	KindForked   Kind = "forked"   // the first entry of a fork: see [Created]
 	KindOwner    Kind = "owner"    // a hub took the session over: see [Owner]
 	KindPrompt   Kind = "prompt"   // a prompt was accepted: see [Prompt]
-	KindDropped  Kind = "dropped"  // a prompt that waited was taken back: see [Dropped]
+	KindDropped  Kind = "dropped"  // a queued prompt was dropped: see [Dropped]
 	KindAsk      Kind = "ask"      // the agent needs an answer: see [Ask]
 	KindAnswer   Kind = "answer"   // the answer to a question: see [Answer]
 	KindChanged  Kind = "changed"  // the agent's options were changed: see [Changed]
-	KindControl  Kind = "control"  // somebody changed something or interrupted a turn: see [Control]
-	KindHost     Kind = "host"     // a host came, took over or left: see [HostChange]
+	KindControl  Kind = "control"  // somebody changed a setting or interrupted a turn: see [Control]
+	KindHost     Kind = "host"     // a host attached, took over or left: see [HostChange]
 	KindEnded    Kind = "ended"    // the agent ended unexpectedly, or a turn has no result: see [Ended]
 	KindSchedule Kind = "schedule" // a schedule was added, removed, fired or missed: see [Scheduled]
-	KindRewound  Kind = "rewound"  // the conversation went back: see [Rewound]
-	KindCleared  Kind = "cleared"  // the conversation began anew: see [Cleared]
-	KindArchived Kind = "archived" // the session is not needed any more, or is again: see [Archived]
+	KindRewound  Kind = "rewound"  // the conversation was rewound: see [Rewound]
+	KindCleared  Kind = "cleared"  // the conversation was cleared: see [Cleared]
+	KindArchived Kind = "archived" // the session was archived or restored: see [Archived]
 	KindTrimmed  Kind = "trimmed"  // old entries were removed: see [Trimmed]
 )
 
-// The kinds of events that viewers receive and that no journal holds.
+// The kinds of events that viewers receive and that are not in a journal.
 const (
 	KindState Kind = "state" // the state of the session: see [State]
-	KindLive  Kind = "live"  // a message that is not kept: a piece of an answer, progress
+	KindLive  Kind = "live"  // a message that is not recorded: a piece of an answer, progress
 )
 
 // An Entry is one entry of a journal, and one event that a viewer receives.
 type Entry struct {
 	// N is 1, 2, 3 … without a gap, and never changes. It is 0 for records and for
-	// events that no journal holds.
+	// events that are not in a journal.
 	N    uint64
 	Kind Kind
-	Time time.Time // in milliseconds; zero for events that no journal holds
-	// Epoch is the number of the [KindOwner] entry that it was written under.
+	Time time.Time // in milliseconds; zero for events that are not in a journal
+	// Epoch is the number of the [KindOwner] entry under which the entry was written.
 	Epoch uint64
-	// Item is the number of the inbox item that it consumes, 0 for none.
+	// Item is the number of the inbox item that the entry consumes, 0 for none.
 	Item uint64
 	// Record is the uuid of the record that a frame shows, if there is one.
 	Record string
-	// Recovered says that the frame was made from its record afterwards: the session
+	// Recovered reports that the frame was made from its record afterwards: the session
 	// was continued outside of a hub, or its hub died.
 	Recovered bool
 	// Log names the log of a record: see [session.Key].
@@ -62,11 +62,11 @@ type Entry struct {
 	Data json.RawMessage
 }
 
-// timeFormat has the milliseconds that a journal keeps.
+// timeFormat has the millisecond precision of a journal.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// AppendTo appends the entry as one line of JSON, without the line feed. The same
-// entry is always the same bytes.
+// AppendTo appends the entry as one line of JSON, without the line feed. The same entry
+// always produces the same bytes.
 func (e *Entry) AppendTo(dst []byte) []byte {
 	dst = append(dst, '{')
 	if e.N > 0 {
@@ -124,7 +124,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// ParseEntry reads a line that [Entry.AppendTo] wrote. The entry refers to line.
+// ParseEntry parses a line that [Entry.AppendTo] wrote. The entry refers to line.
 func ParseEntry(line []byte) (Entry, error) {
 	if e, ok := parseQuick(line); ok {
 		return e, nil
@@ -149,8 +149,8 @@ func ParseEntry(line []byte) (Entry, error) {
 	return Entry{raw.N, raw.Kind, raw.Time, raw.Epoch, raw.Item, raw.Record, raw.Recovered, raw.Log, raw.Data}, nil
 }
 
-// parseQuick reads a line that is as AppendTo writes it, without looking at the data:
-// whoever replays a journal of thousands of entries waits for this.
+// parseQuick parses a line in the form that AppendTo writes, without looking at the
+// data, because replaying a journal of thousands of entries waits for this.
 func parseQuick(line []byte) (e Entry, ok bool) {
 	s := scanner{rest: line}
 	if !s.skip("{") {
@@ -206,7 +206,7 @@ func parseQuick(line []byte) (e Entry, ok bool) {
 	return e, true
 }
 
-// A scanner reads the beginning of a line.
+// A scanner reads the start of a line.
 type scanner struct{ rest []byte }
 
 func (s *scanner) skip(text string) bool {

@@ -21,10 +21,9 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Files is a [Backend] that keeps each session in a directory below Dir, readable for
-// its owner only. Several processes may use the directory; one that follows what
-// another one writes looks for it five times a second, and once a second when nothing has
-// come for ten seconds.
+// Files is a [Backend] that keeps each session in a directory below Dir, readable only for its
+// owner. Several processes may use the directory. A process that follows another one's writes
+// polls five times a second, and once a second after ten seconds without a change.
 //
 //	<id>/journal.jsonl   the journal, one entry a line
 //	<id>/inbox.jsonl     the inbox, one item a line
@@ -32,19 +31,19 @@ import (
 //	work/<id>            the session has work to do
 type Files struct {
 	Dir string
-	// Durability says what an entry survives once it was appended. None is as Write.
+	// Durability is what an appended entry survives. None means the same as Write.
 	Durability session.Durability
 
 	mu    sync.Mutex
-	ends  map[string]journalEnd // of journals of sessions that are leased here
-	named map[string]bool       // files whose names this process has seen on disk
+	ends  map[string]journalEnd // ends of the journals of sessions that are leased here
+	named map[string]bool       // files whose names this process has synced to disk
 	bells bells
 
-	woken     []string // ids, as they were woken in this process
-	forgotten int      // how many were before those
+	woken     []string // session ids, in the order in which this process woke them
+	forgotten int      // how many older ids were removed
 }
 
-// A journalEnd is what the end of a journal was when this process last wrote it.
+// A journalEnd is the end of a journal when this process last wrote it.
 type journalEnd struct {
 	size int64
 	last uint64
@@ -58,8 +57,8 @@ const (
 	lockName    = "lock"
 	workDir     = "work"
 
-	// pollTime is how often a follower looks for what other processes wrote, and idleTime
-	// how often after idlePolls times in vain.
+	// pollTime is how often a follower looks for writes of other processes. After idlePolls
+	// attempts without a result it looks every idleTime.
 	pollTime  = 200 * time.Millisecond
 	idleTime  = time.Second
 	idlePolls = 50
@@ -67,8 +66,8 @@ const (
 
 func (f *Files) path(id string, name string) string { return filepath.Join(f.Dir, id, name) }
 
-// edit opens a file of a session, which it makes if need be, and locks it against
-// other writers. A line at its end that was cut off is removed.
+// edit opens a file of a session, which it creates if necessary, and locks it against other
+// writers. It removes an incomplete line at the end.
 func (f *Files) edit(ctx context.Context, id, name string) (*os.File, int64, error) {
 	for {
 		file, err := os.OpenFile(f.path(id, name), os.O_RDWR|os.O_CREATE, 0o600)
@@ -93,7 +92,7 @@ func (f *Files) edit(ctx context.Context, id, name string) (*os.File, int64, err
 
 var errReplaced = errors.New("the file was replaced")
 
-// lock waits for the lock of a file. The lock ends when the file is closed.
+// lock waits for the lock of a file. Closing the file releases it.
 func (f *Files) lock(ctx context.Context, file *os.File, id, name string) (size int64, err error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 32*time.Millisecond) {
 		if err = filelock.Try(file); err == nil {
@@ -113,7 +112,7 @@ func (f *Files) lock(ctx context.Context, file *os.File, id, name string) (size 
 		return 0, err
 	}
 	if now, err := os.Stat(f.path(id, name)); err != nil || !os.SameFile(info, now) {
-		return 0, errReplaced // trimmed or deleted while we waited
+		return 0, errReplaced // it was trimmed or deleted while we waited
 	}
 	whole, err := wholeLines(file, info.Size())
 	if err == nil && whole < info.Size() {
@@ -122,7 +121,7 @@ func (f *Files) lock(ctx context.Context, file *os.File, id, name string) (size 
 	return whole, err
 }
 
-// wholeLines returns how much of a file is complete lines.
+// wholeLines returns the size of a file without an incomplete line at the end.
 func wholeLines(file io.ReaderAt, size int64) (int64, error) {
 	buf := make([]byte, 1)
 	for size > 0 {
@@ -139,8 +138,8 @@ func wholeLines(file io.ReaderAt, size int64) (int64, error) {
 	return 0, nil
 }
 
-// put puts lines at the end of a file. If that fails, the whole lines that were written
-// stay, because somebody may have read them, and the rest goes.
+// put writes lines to the end of a file. If that fails, the whole lines that were written stay,
+// because somebody may have read them, and the rest is removed.
 func put(file interface {
 	io.WriterAt
 	Truncate(size int64) error
@@ -153,7 +152,7 @@ func put(file interface {
 	return err
 }
 
-// write puts lines at the end of a file.
+// write appends lines to a file, and syncs it if Durability requires that.
 func (f *Files) write(file *os.File, size int64, lines []byte) error {
 	if err := put(file, size, lines); err != nil {
 		return fmt.Errorf("hub: %w", err)
@@ -170,9 +169,9 @@ func (f *Files) write(file *os.File, size int64, lines []byte) error {
 	return nil
 }
 
-// syncName waits until a name below Dir would survive a power cut, unless this process has done
-// so before and the name is not fresh: another process may have made the file, and died before
-// its name was on disk.
+// syncName waits until a name below Dir would survive a power cut. It does nothing if this
+// process has done so before, unless the name is fresh: another process may have created the
+// file, and died before its name was on disk.
 func (f *Files) syncName(path string, fresh bool) error {
 	f.mu.Lock()
 	known := f.named[path]
@@ -261,11 +260,11 @@ func numberOf(line []byte) uint64 {
 	return n
 }
 
-// linesFrom yields the complete lines of a file between two places; one that began
-// before the first is left out. A line is valid until the next one.
+// linesFrom yields the complete lines of a file between two offsets, without a line that began
+// before the first. A line is valid until the next one.
 func linesFrom(file io.ReaderAt, from, to int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		start := max(0, from-1) // if it is the end of a line, the next one is whole
+		start := max(0, from-1) // if this is the end of a line, the next line is whole
 		r := bufio.NewReaderSize(io.NewSectionReader(file, start, to-start), 64<<10)
 		skip := from > 0
 		var long []byte
@@ -276,7 +275,7 @@ func linesFrom(file io.ReaderAt, from, to int64) iter.Seq2[[]byte, error] {
 				continue
 			}
 			if err == io.EOF {
-				return // what is left is not complete
+				return // the rest is incomplete
 			}
 			if err != nil {
 				yield(nil, fmt.Errorf("hub: %w", err))
@@ -297,13 +296,13 @@ func linesFrom(file io.ReaderAt, from, to int64) iter.Seq2[[]byte, error] {
 	}
 }
 
-// searchBehind returns the place of the line behind the entry with a number, or where
-// it would be.
+// searchBehind returns the offset of the line after the entry with the number n, or where it
+// would be.
 func searchBehind(file io.ReaderAt, size int64, n uint64) (int64, error) {
 	if n == 0 {
 		return 0, nil
 	}
-	low, high := int64(0), size // low is 0 or in front of an entry with a number up to n
+	low, high := int64(0), size // low is 0 or at the start of an entry with a number up to n
 	for high-low > 64<<10 {
 		middle := low + (high-low)/2
 		found := uint64(0)
@@ -379,9 +378,8 @@ func (f *Files) Read(ctx context.Context, id string, after uint64, follow bool) 
 	}
 }
 
-// look calls more, and with follow again and again when something may be new, until
-// more returns false. More counts what it yields. An error is yielded, and so is the end of
-// ctx.
+// look calls more, and with follow again whenever there may be something new, until more returns
+// false. It yields the error of more, and that of ctx. The function more calls count for each value that it yields.
 func look[T any](ctx context.Context, f *Files, id string, follow bool, yield func(T, error) bool, more func(count func()) (bool, error)) {
 	var none T
 	for quiet := 0; ; quiet++ {
@@ -422,11 +420,11 @@ func look[T any](ctx context.Context, f *Files, id string, follow bool, yield fu
 type fileReader struct {
 	path  string
 	file  *os.File
-	place int64 // of the next line
+	place int64 // offset of the next line
 }
 
-// open opens the file that has the path now, unless it is open, and returns its size.
-// Fresh means that it is another one than before. Without a file the size is 0.
+// open opens the file at the path, unless it is open already, and returns its size. fresh reports
+// that the file was replaced. Without a file the size is 0.
 func (r *fileReader) open() (size int64, fresh bool, err error) {
 	now, err := os.Stat(r.path)
 	if err != nil {
@@ -464,7 +462,7 @@ func (r *fileReader) close() {
 	}
 }
 
-// lines yields the lines from the reader's place on, which moves on with them.
+// lines yields the lines from the reader's place on, and advances the place.
 func (r *fileReader) lines(size int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		if r.file == nil || size <= r.place {
@@ -513,7 +511,7 @@ func (f *Files) Trim(ctx context.Context, id string, before uint64) error {
 	return nil
 }
 
-// rewrite replaces a file, which is locked, by one with those of its lines that are kept.
+// rewrite replaces a locked file with one that has only the lines for which keep returns true.
 func (f *Files) rewrite(ctx context.Context, file *os.File, size int64, keep func(line []byte) bool) (err error) {
 	temp := file.Name() + ".new"
 	out, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -547,7 +545,7 @@ func (f *Files) rewrite(ctx context.Context, file *os.File, size int64, keep fun
 	return durable.Dir(filepath.Dir(temp))
 }
 
-// Lease implements [Backend]. It ends with the process.
+// Lease implements [Backend]. The lease ends with the process.
 func (f *Files) Lease(ctx context.Context, id string) (Lease, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
@@ -568,7 +566,7 @@ func (f *Files) Lease(ctx context.Context, id string) (Lease, error) {
 	}
 	if info, err := file.Stat(); err == nil {
 		if now, err := os.Stat(file.Name()); err != nil || !os.SameFile(info, now) {
-			file.Close() // the session was deleted meanwhile
+			file.Close() // the session was deleted in the meantime
 			return nil, ErrLocked
 		}
 	}
@@ -589,7 +587,7 @@ type fileLease struct {
 	err   error
 }
 
-// Lost implements [Lease]. The lock of a file is never lost.
+// Lost implements [Lease]. The lock of a file cannot be lost.
 func (l *fileLease) Lost() <-chan struct{} { return nil }
 
 // Close implements [Lease].
@@ -603,7 +601,7 @@ func (l *fileLease) Close() error {
 	return l.err
 }
 
-// An itemLine is an item as its file has it.
+// An itemLine is an item as it is stored in the file.
 type itemLine struct {
 	Number uint64          `json:"number"`
 	Key    string          `json:"key"`
@@ -641,7 +639,7 @@ func (f *Files) Put(ctx context.Context, id string, item Item) (Item, error) {
 	item.Number++
 	item.Time = item.Time.UTC().Truncate(time.Millisecond)
 	item.Data = bytes.Clone(item.Data)
-	line, err := json.Marshal(itemLine(item)) // it begins as itemNumber expects
+	line, err := json.Marshal(itemLine(item)) // it starts as itemNumber expects
 	if err != nil {
 		return Item{}, err
 	}
@@ -677,7 +675,7 @@ func (f *Files) TrimInbox(ctx context.Context, id string, before uint64) error {
 		return err
 	}
 	if info, err := os.Stat(f.path(id, inboxName)); err != nil || info.Size() < fewItems {
-		return nil // also if there is none
+		return nil // also if there is no inbox
 	}
 	file, size, err := f.edit(ctx, id, inboxName)
 	if err != nil {
@@ -752,7 +750,7 @@ func (f *Files) Wake(ctx context.Context, id string) error {
 	}
 	f.mu.Lock()
 	f.woken = append(f.woken, id)
-	if n := len(f.woken) - 1024; n > 0 { // who is so far behind reads the directory
+	if n := len(f.woken) - 1024; n > 0 { // a reader that is so far behind reads the directory
 		f.woken, f.forgotten = slices.Clone(f.woken[n:]), f.forgotten+n
 	}
 	f.mu.Unlock()
@@ -774,7 +772,7 @@ func (f *Files) Rest(ctx context.Context, id string) error {
 // Work implements [Backend]. It follows this process only.
 func (f *Files) Work(ctx context.Context, follow bool) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		seen := -1 // how many of woken, with those that are forgotten
+		seen := -1 // how many of woken were seen, including removed ones
 		for {
 			bell := f.bells.wait("", follow)
 			f.mu.Lock()
@@ -843,12 +841,13 @@ func (f *Files) Delete(ctx context.Context, id string) error {
 		}
 		defer lease.Close()
 	}
-	// It goes at once: whoever uses its name meanwhile begins a new one, and loses nothing of it.
+	// Remove it atomically: anyone who uses its name in the meantime creates a new session, and
+	// loses nothing of it.
 	dir := filepath.Join(f.Dir, id)
 	gone := dir + ".removed"
-	err := os.RemoveAll(gone) // of a process that was killed here
+	err := os.RemoveAll(gone) // left by a process that was killed here
 	if err == nil && os.Rename(dir, gone) != nil {
-		gone = dir // there is none, or the system does not rename what is open
+		gone = dir // there is none, or the system does not rename open files
 	}
 	if err = errors.Join(err, os.RemoveAll(gone), f.Rest(ctx, id)); err != nil {
 		return fmt.Errorf("hub: %w", err)

@@ -14,22 +14,22 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// HostOptions say what a host brings to a session.
+// HostOptions configure a host.
 type HostOptions struct {
-	// Initialize is what it registers: members of the protocol's initialize request, such
-	// as hooks and sdkMcpServers. It is kept while the host is away. If it differs from
-	// what is registered, the agent learns of it before its next turn.
+	// Initialize is the host's registration: members of the protocol's initialize request,
+	// such as hooks and sdkMcpServers. It stays registered while the host is away. If it
+	// differs from the current registration, the agent receives it before its next turn.
 	Initialize map[string]json.RawMessage
 	// Handle answers requests of the agent: hooks, tools of the host's servers, questions,
-	// and every request that the hub does not know. Its context ends when the answer is
-	// not needed any more. An error to a question leaves it to others; to anything else
-	// it is the answer.
+	// and every request that the hub does not know. Its context ends when the answer is no
+	// longer needed. If Handle returns an error for a question, the question is left to
+	// others; for any other request the error is the answer.
 	Handle func(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error)
-	// TakeOver ends the host that is attached. Otherwise a second one is refused.
+	// TakeOver detaches the host that is attached. Without it a second host is rejected.
 	TakeOver bool
 }
 
-// A HeldError is returned to a host when another one is attached.
+// A HeldError means that another host is attached.
 type HeldError struct {
 	By    Actor // the host that is attached
 	Epoch uint64
@@ -40,7 +40,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("hub: %s is the host of the session (epoch %d)", e.By.Name, e.Epoch)
 }
 
-// ErrSuperseded ends a host when another one took over.
+// ErrSuperseded means that another host took over.
 var ErrSuperseded = errors.New("hub: another host took the session over")
 
 // A Host is a program that is attached to a session and answers its agent's requests.
@@ -54,15 +54,15 @@ type Host struct {
 	leave sync.Once
 }
 
-// Epoch returns the number of the entry by which the host took the session. A later
-// host has a higher one.
+// Epoch returns the number of the entry with which the host attached to the session. A
+// later host has a higher one.
 func (h *Host) Epoch() uint64 { return h.epoch }
 
-// Done is closed when the host is not attached any more; [Host.Err] says why.
+// Done is closed when the host is no longer attached; [Host.Err] returns the reason.
 func (h *Host) Done() <-chan struct{} { return h.ctx.Done() }
 
-// Err returns why the host is not attached any more: [ErrSuperseded] if another one took
-// over. It is nil while it is attached.
+// Err returns why the host is no longer attached: [ErrSuperseded] if another one took
+// over. It returns nil while the host is attached.
 func (h *Host) Err() error {
 	if h.ctx.Err() == nil {
 		return nil
@@ -126,7 +126,7 @@ func (s *Session) host(ctx context.Context, by Actor, opts HostOptions) (*Host, 
 	return h, nil
 }
 
-// detach takes the host out of its room.
+// detach removes the host from its room.
 func (h *Host) detach() {
 	h.leave.Do(func() {
 		h.r.do(context.Background(), func(*tx) error {
@@ -139,15 +139,15 @@ func (h *Host) detach() {
 	})
 }
 
-// Close detaches the host. Its hooks and tools stay registered, and wait for it to
-// come back.
+// Close detaches the host. Its hooks and tools stay registered, and wait until it comes
+// back.
 func (h *Host) Close() error {
 	h.stop(ErrClosed)
 	h.detach()
 	return nil
 }
 
-// Leave detaches the host for good: what it registered is removed.
+// Leave detaches the host for good and removes its registration.
 func (h *Host) Leave(ctx context.Context) error {
 	err := h.r.do(ctx, func(x *tx) error {
 		if h.r.host == h {
@@ -158,7 +158,7 @@ func (h *Host) Leave(ctx context.Context) error {
 	return errors.Join(err, h.Close())
 }
 
-// setHost changes the attached host, and has it asked what is open.
+// setHost changes the attached host, and forwards the open questions to it.
 func (r *room) setHost(h *Host) {
 	r.host, r.fold.dirty = h, true
 	if r.hostChanged != nil {
@@ -170,7 +170,7 @@ func (r *room) setHost(h *Host) {
 	}
 }
 
-// A hostAsk is a question that an attached host is asked as well.
+// A hostAsk is a question that is also forwarded to an attached host.
 type hostAsk struct {
 	r      *room
 	ask    *Ask
@@ -179,7 +179,7 @@ type hostAsk struct {
 	cancel context.CancelFunc
 }
 
-// forward asks a host.
+// forward sends the question to a host.
 func (w *hostAsk) forward(h *Host) {
 	if h == nil {
 		return
@@ -201,17 +201,17 @@ func (w *hostAsk) forward(h *Host) {
 	})
 }
 
-// hostGrace is how long hooks and tools wait for a host that is away, if the config
-// does not say.
+// hostGrace is how long hooks and tools wait by default for a host that is away.
 const hostGrace = 10 * time.Minute
 
-// errHostAway is what the agent gets when the host does not come back.
+// errHostAway is the error that the agent gets when the host does not come back.
 var errHostAway = errors.New("the host that answers this is away, and did not come back in time")
 
-// errHostLost is what the agent gets when a host went away while it ran a tool.
+// errHostLost is the error that the agent gets when a host went away while it ran a tool.
 var errHostLost = errors.New("the host went away while it ran this: it may have taken effect in full, in part or not at all")
 
-// askHost has the host answer a request that is for it alone.
+// askHost sends the host a request that only the host can answer, and waits for the
+// answer.
 func (a *agentRun) askHost(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
 	r := a.r
 	expires := time.Now().Add(r.hub.cfg.HostGrace).UTC().Truncate(time.Millisecond)
@@ -240,7 +240,7 @@ func (a *agentRun) askHost(ctx context.Context, req *wire.ControlRequest) (json.
 		}
 		if h != nil {
 			if h.ctx.Err() != nil {
-				continue // it was superseded before it was asked
+				continue // it was superseded before it received the request
 			}
 			resp, err, answered := h.handle(ctx, req)
 			if answered {
@@ -249,7 +249,7 @@ func (a *agentRun) askHost(ctx context.Context, req *wire.ControlRequest) (json.
 			if callsTool(req.Request) {
 				return nil, errHostLost
 			}
-			continue // a hook only decides, and a server only describes itself: the next host may
+			continue // a hook only decides, and a server only describes itself: the next host may answer
 		}
 		select {
 		case <-changed:
@@ -281,7 +281,8 @@ func callsTool(req wire.Request) bool {
 	return ok && (json.Unmarshal(m.Message, &call) != nil || call.Method == "tools/call")
 }
 
-// handle has the host answer. Answered is false if it went away meanwhile.
+// handle calls the host's handler. answered is false if the host went away in the
+// meantime.
 func (h *Host) handle(ctx context.Context, req *wire.ControlRequest) (resp json.RawMessage, err error, answered bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -309,7 +310,7 @@ func (h *Host) handle(ctx context.Context, req *wire.ControlRequest) (resp json.
 	}
 }
 
-// aboutRequest says in a word what the agent wants of the host.
+// aboutRequest describes in a word or two what the agent asks the host for.
 func aboutRequest(req wire.Request) string {
 	switch req := req.(type) {
 	case *wire.HookCallback:

@@ -16,68 +16,62 @@ import (
 )
 
 var (
-	// ErrClosed is returned by calls on a hub that was closed.
+	// ErrClosed means that the hub was closed.
 	ErrClosed = errors.New("hub: it is closed")
 
-	// ErrLimit is returned when a backend accepts nothing more of somebody for now.
+	// ErrLimit means that a backend accepts nothing more from an actor for now.
 	ErrLimit = errors.New("hub: a limit is reached")
 
-	// ErrExists is returned when a session is created whose id is in use.
+	// ErrExists means that the id of a new session is in use.
 	ErrExists = errors.New("hub: the session exists already")
 )
 
-// A Config says how a hub works.
+// A Config configures a hub.
 type Config struct {
 	// Backend stores the journals. It is required.
 	Backend Backend
-	// Agent returns the options of the SDK for the agent of a session: which one it is
-	// and how it is reached. It is required. The hub changes what concerns the session
-	// itself, such as SessionID and CanUseTool.
+	// Agent returns the SDK options for the agent of a session: which agent it is and how to reach it. It is
+	// required. The hub overrides the options that concern the session itself, such as SessionID and CanUseTool.
 	Agent func(ctx context.Context, start Start) (*parley.Options, error)
 	// Sessions is where agents keep their own records. Nil means in the journal: see
 	// [Start.Store].
 	Sessions session.Store
-	// Name is that of the hub, for entries that it writes. Empty means "hub".
+	// Name is the name of the hub in the entries that it writes. Empty means "hub".
 	Name string
-	// IdleAfter is how long an agent that has nothing to do is kept. Zero means 60
-	// seconds. The next prompt starts it again.
+	// IdleAfter is how long an idle agent keeps running. Zero means 60 seconds. The next prompt starts it again.
 	IdleAfter time.Duration
-	// AskExpiry is how long a question waits for an answer. Zero means for ever.
+	// AskExpiry is how long a question waits for an answer. Zero means forever.
 	AskExpiry time.Duration
 	// HostGrace is how long hooks and tools of a host wait for it while it is away. Zero
 	// means 10 minutes.
 	HostGrace time.Duration
-	// ViewerBytes is how much may wait for a viewer that is slow. Zero means 1 MiB.
+	// ViewerBytes is how much may be queued for a slow viewer. Zero means 1 MiB.
 	ViewerBytes int
-	// Describe returns the files that a call is about, links resolved, and what it would
-	// change, for people to see before they allow it. Nil means that nothing is known.
+	// Describe returns the files that a call affects, with links resolved, and the change that it would make, for
+	// people to see before they allow it. Nil means that neither is known.
 	Describe func(*wire.CanUseTool) (paths []string, diff string)
-	// OwnOnly is for a hub that belongs to one front end: it runs the sessions that are used
-	// by it, and leaves those that other processes left behind, and all schedules, to the
-	// hub of the user.
+	// OwnOnly is for a hub that belongs to one front end. Such a hub runs only the sessions that its front end
+	// uses. Sessions that other processes left behind, and all schedules, are left to the hub of the user.
 	OwnOnly bool
-	// OnSchedule is called when a schedule was added, so that a hub runs which fires it. It
-	// may be nil.
+	// OnSchedule is called when a schedule was added, so that a hub that fires it can be started. It may be nil.
 	OnSchedule func(ctx context.Context) error
-	// Gateway is for a hub that runs no agents: it creates sessions, shows them, and takes
-	// prompts, answers and interrupts for them, which another process that shares the
-	// backend carries out.
+	// Gateway is for a hub that runs no agents. It creates and shows sessions, and accepts prompts, answers and
+	// interrupts for them, which another process that shares the backend carries out.
 	Gateway bool
-	// Environment names what agents get from the process of the hub, one "NAME=digest" for
-	// each variable: see socket.Join.
+	// Environment describes the variables that agents inherit from the process of the hub, as one "NAME=digest"
+	// each: see socket.Join.
 	Environment []string
-	// Sees reports whether an actor may see and use the sessions that another one created. For
-	// who may not, they do not exist. Nil means that all may.
+	// Sees reports whether an actor may see and use the sessions of another actor. For an actor that may not, they
+	// do not exist. Nil means that every actor may.
 	Sees func(by, creator Actor) bool
-	// Logger gets what goes wrong without ending anything. It may be nil.
+	// Logger logs failures that end nothing. It may be nil.
 	Logger *slog.Logger
 }
 
 // A Hub runs sessions. It is safe for concurrent use.
 //
-// A process that ends without closing its hub loses nothing, however it ends: turns
-// that ran continue when a hub opens their session again. [Hub.Close] ends agents, and
-// interrupts what they do.
+// A process that ends without closing its hub loses nothing, however it ends: interrupted turns continue when a
+// hub opens their session again. [Hub.Close] ends agents, and interrupts their turns.
 type Hub struct {
 	cfg  Config
 	ctx  context.Context
@@ -89,7 +83,7 @@ type Hub struct {
 	mu     sync.Mutex
 	rooms  map[string]*room
 	closed bool
-	// For lists: what sessions that are not open amount to, and who watches them all.
+	// For lists: the states of sessions that are not open, and the watchers of all sessions.
 	summaries map[string]*summary
 	watchers  map[*watcher]bool
 }
@@ -123,8 +117,8 @@ func New(cfg Config) (*Hub, error) {
 	return h, nil
 }
 
-// sweepTime is how often the hub looks for sessions that have work and nobody who
-// does it, because the process that did has died.
+// sweepTime is how often the hub looks for sessions that have work to do but no process, because their process has
+// died.
 const sweepTime = 10 * time.Second
 
 // sweep opens sessions that have work to do.
@@ -178,7 +172,7 @@ func (h *Hub) check(ctx context.Context, by Actor, id string, need Rights, what 
 	return ErrNotFound
 }
 
-// poke opens a session, if it is not, so that it does its work.
+// poke opens a session, unless it is open, so that it does its work.
 func (h *Hub) poke(id string) {
 	err := h.in(h.ctx, id, func(*room) error { return nil })
 	if err != nil && !errors.Is(err, ErrClosed) {
@@ -240,7 +234,7 @@ func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, err
 	}
 }
 
-// in calls f with the room of a session, and again if the room has to be opened anew.
+// in calls f with the room of a session, and again if the room has to be reopened.
 func (h *Hub) in(ctx context.Context, id string, f func(*room) error) error {
 	for {
 		r, err := h.enter(ctx, id, nil)
@@ -254,7 +248,7 @@ func (h *Hub) in(ctx context.Context, id string, f func(*room) error) error {
 	}
 }
 
-// exit is called by who entered a room.
+// exit leaves a room that enter returned.
 func (h *Hub) exit(r *room) {
 	h.mu.Lock()
 	r.refs--
@@ -268,8 +262,7 @@ func (h *Hub) exit(r *room) {
 	}
 }
 
-// leaveRoom reports whether a room has nothing to do and nobody in it, which then
-// takes nobody in any more.
+// leaveRoom reports whether a room has nothing to do and nobody in it. Such a room accepts nobody any more.
 func (h *Hub) leaveRoom(r *room) bool {
 	f := r.fold
 	busy := r.agent != nil || r.lease != nil && (!r.seen || f.midTurn && !f.stopped || len(f.queue) > 0 && f.problem == "")
@@ -284,7 +277,7 @@ func (h *Hub) leaveRoom(r *room) bool {
 	return r.leaving
 }
 
-// forgetRoom is called when a room has ended.
+// forgetRoom removes a room that has ended.
 func (h *Hub) forgetRoom(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -297,15 +290,14 @@ func (h *Hub) forgetRoom(r *room) {
 // Environment returns [Config.Environment].
 func (h *Hub) Environment() []string { return h.cfg.Environment }
 
-// Busy reports whether a session is in use: it runs, or somebody is attached to it.
+// Busy reports whether a session is in use: it is running, or somebody is attached to it.
 func (h *Hub) Busy() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.rooms) > 0
 }
 
-// Close ends all agents and waits for them: turns that run are interrupted. Viewers
-// receive [ErrClosed].
+// Close ends all agents and waits for them: it interrupts turns that are running. Viewers receive [ErrClosed].
 func (h *Hub) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -329,18 +321,18 @@ func (h *Hub) Close() error {
 	return nil
 }
 
-// A Spec says what session to create.
+// A Spec describes a session to create.
 type Spec struct {
 	ID    string // a UUID; empty means a new one
-	Cwd   string // where its agent works
+	Cwd   string // the working directory of its agent
 	Title string
 	// Worktree is the branch of the session's own worktree, if Cwd is in one.
 	Worktree string
-	// AddWorktree is the name of a git worktree to make for the session, of the repository
-	// that Cwd is in. The session works there, on a branch of its own.
+	// AddWorktree is the name of a git worktree to create for the session, in the repository that contains Cwd.
+	// The session works there, on its own branch.
 	AddWorktree string
-	// Agent is for [Config.Agent], which knows what it means. Of a session that is copied
-	// it takes the place of the original's, unless it is nil.
+	// Agent is interpreted by [Config.Agent] only. In a copy it replaces the value of the original, unless it is
+	// nil.
 	Agent json.RawMessage
 	// From makes the session a copy of another one, up to the entry with the number N, or
 	// all of it if N is 0. The copy gets a new id; Cwd is that of the original.
@@ -379,9 +371,8 @@ func (h *Hub) Create(ctx context.Context, by Actor, spec Spec) (*Session, error)
 	return &Session{h, spec.ID}, nil
 }
 
-// Session returns the session with an id. It need not exist: its methods return
-// [ErrNotFound] then. A session that was begun outside of a hub becomes one of the
-// hub's when it is first used.
+// Session returns the session with an id. It need not exist: its methods then return [ErrNotFound]. A session that
+// began outside of a hub becomes one of the hub's when it is first used.
 func (h *Hub) Session(id string) *Session { return &Session{h, id} }
 
 // A Session is a session of a hub. It is safe for concurrent use, costs nothing, and
@@ -394,7 +385,7 @@ type Session struct {
 // ID returns the id of the session.
 func (s *Session) ID() string { return s.id }
 
-// State returns what the session is doing.
+// State returns the state of the session.
 func (s *Session) State(ctx context.Context, by Actor) (*State, error) {
 	if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
 		return nil, err
@@ -417,12 +408,12 @@ func (s *Session) Spec(ctx context.Context, by Actor) (spec json.RawMessage, err
 	return spec, err
 }
 
-// Attach yields every entry with a number above after, exactly once and in order, then
-// the state of the session, then what happens, until ctx ends or the loop is left. If
-// entries behind after are gone, a [KindTrimmed] event without a number comes first.
+// Attach yields every entry with a number above after, exactly once and in order, then the state of the session,
+// then live events, until ctx ends or the loop ends. If entries behind after were trimmed, a [KindTrimmed] event
+// without a number comes first.
 //
-// A viewer that is slow loses pieces of answers first, then a [*LaggedError] ends the
-// iteration. The agent never waits for a viewer.
+// A slow viewer loses pieces of answers first, and then a [*LaggedError] ends the iteration. The agent never waits
+// for a viewer.
 func (s *Session) Attach(ctx context.Context, by Actor, after uint64) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
@@ -441,8 +432,8 @@ func (s *Session) Attach(ctx context.Context, by Actor, after uint64) iter.Seq2[
 	}
 }
 
-// attach yields events until the room ends or the viewer is too slow. It reports
-// whether to go on in another room.
+// attach yields events until the room ends or the viewer is too slow. It reports whether to continue in another
+// room.
 func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, error) bool) (goOn bool, err error) {
 	r, err := s.hub.enter(ctx, s.id, nil)
 	if errors.Is(err, errReopen) {
@@ -493,7 +484,7 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 		events, lagged, over := v.take()
 		switch {
 		case len(events) > 0:
-		case lagged && !live: // it was slow while it read what there was, which it does again
+		case lagged && !live: // it was slow while it read the journal, which it reads again
 			return true, nil
 		case lagged:
 			return false, &LaggedError{After: *after}
@@ -521,9 +512,8 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 	}
 }
 
-// Prompt sends a prompt, and returns its uuid when it is durable. The same uuid sent
-// again is accepted once. Prompts have their turns in the order in which they were
-// accepted.
+// Prompt sends a prompt. It returns the prompt's uuid when the prompt is durable. A prompt that is sent again with
+// the same uuid is accepted once. Prompts get their turns in the order in which they were accepted.
 func (s *Session) Prompt(ctx context.Context, by Actor, m *wire.User) (uuid string, err error) {
 	if err := s.hub.check(ctx, by, s.id, MayDrive, "send prompts"); err != nil {
 		return "", err
@@ -552,10 +542,10 @@ func WithTrace(ctx context.Context, traceparent string) context.Context {
 	return context.WithValue(ctx, traceKey{}, traceparent)
 }
 
-// ErrOtherPrompt is returned for a prompt whose uuid is that of another prompt.
+// ErrOtherPrompt means that another prompt has the same uuid.
 var ErrOtherPrompt = errors.New("hub: another prompt has the same uuid; give every prompt a uuid of its own")
 
-// hashPrompt identifies what a prompt says, whoever sends it and when.
+// hashPrompt returns a hash of the content of a prompt, independent of its sender and time.
 func hashPrompt(line json.RawMessage) string {
 	var m struct {
 		Message json.RawMessage `json:"message"`
@@ -564,11 +554,11 @@ func hashPrompt(line json.RawMessage) string {
 	return hashOf(mustJSON(canonical(m.Message)))
 }
 
-// put puts a prompt into the inbox and sees to it that somebody consumes it.
+// put puts a prompt into the inbox and makes sure that somebody consumes it.
 func (s *Session) put(ctx context.Context, p *Prompt) error {
 	said := hashPrompt(p.Message)
 	return s.hub.in(ctx, s.id, func(r *room) error {
-		there := "" // what the prompt that was accepted under the uuid says
+		there := "" // hash of the prompt that was accepted with this uuid
 		known := false
 		err := r.do(ctx, func(*tx) error {
 			if old := r.fold.prompts[p.UUID]; old != nil {
@@ -597,9 +587,8 @@ func (s *Session) put(ctx context.Context, p *Prompt) error {
 	})
 }
 
-// put puts an item into the inbox of a session and notes that it has work to do: before,
-// should this process die, and behind it, because the session's owner may have gone to rest
-// in between, with an inbox that was empty.
+// put puts an item into the inbox of a session and marks it as having work to do. It does so before, in case this
+// process dies, and after, because the session's owner may have rested in between, when the inbox was empty.
 func (h *Hub) put(ctx context.Context, id string, item Item) (stored Item, err error) {
 	b := h.cfg.Backend
 	if err = b.Wake(ctx, id); err != nil {
@@ -611,9 +600,8 @@ func (h *Hub) put(ctx context.Context, id string, item Item) (stored Item, err e
 	return stored, b.Wake(ctx, id)
 }
 
-// Answer answers a question. ans.Ask, ans.Shown and ans.Response are required. It
-// returns when the answer is durable; the error is an [*AnsweredError] if another one
-// came first.
+// Answer answers a question. ans.Ask, ans.Shown and ans.Response are required. It returns when the answer is
+// durable. The error is an [*AnsweredError] if another answer came first.
 func (s *Session) Answer(ctx context.Context, by Actor, ans Answer) error {
 	if err := s.hub.check(ctx, by, s.id, 0, ""); err != nil {
 		return err
@@ -661,8 +649,7 @@ func (r *room) answer(ctx context.Context, by Actor, ans *Answer) error {
 		}
 		return &AnsweredError{*first}
 	}
-	// An earlier answer may have been consumed and its item trimmed meanwhile. Then the
-	// journal has it.
+	// An earlier answer may have been consumed and its item trimmed in the meantime. Then the journal has it.
 	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, n, false) {
 		if err != nil {
 			return err

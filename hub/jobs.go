@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// jobLife is how long a schedule that an agent made recurs.
+// jobLife is how long a schedule that an agent created recurs.
 const jobLife = 7 * 24 * time.Hour
 
-// A job is a schedule as the agent has it: see the control request schedule.
+// A job is a schedule in the form that the agent uses: see the control request
+// schedule.
 type job struct {
 	ID        string    `json:"id,omitempty"`
 	Cron      string    `json:"cron,omitempty"`
@@ -21,8 +22,8 @@ type job struct {
 	Durable   bool      `json:"durable,omitempty"`
 }
 
-// schedule answers the request of an agent to add, remove or list schedules of its own
-// session. It reaches no others.
+// schedule handles the request of an agent to add, remove or list the schedules of its
+// own session. It cannot reach other sessions.
 func (a *agentRun) schedule(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
 	var req struct {
 		Action string

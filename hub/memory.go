@@ -14,14 +14,14 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Memory is a [Backend] that lasts as long as the process, for tests and
-// simulations. Hubs that share one are to each other as hubs of different processes.
-// The zero value is ready.
+// Memory is a [Backend] that lasts as long as the process, for tests and simulations.
+// Hubs that share one Memory behave like hubs of different processes. The zero value is
+// ready to use.
 type Memory struct {
 	mu       sync.Mutex
 	sessions map[string]*memorySession
-	work     []string // sessions that have some, in the order in which they were woken
-	wakes    int      // how often one was
+	work     []string // sessions that have work to do, in the order in which they were woken
+	wakes    int      // how many times Wake was called
 	bells    bells
 }
 
@@ -33,13 +33,13 @@ type memorySession struct {
 	trims    int
 	items    []Item            // in order, the first one with the number gone+1
 	gone     uint64            // how many items were trimmed
-	keys     map[string]uint64 // numbers of items
+	keys     map[string]uint64 // numbers of items, by their keys
 	lease    *memoryLease
 }
 
 var _ Backend = (*Memory)(nil)
 
-// get returns a session, which it makes if it is not there. The caller holds mu.
+// get returns a session, and creates it if it does not exist. The caller holds mu.
 func (m *Memory) get(id string) *memorySession {
 	s := m.sessions[id]
 	if s == nil {
@@ -76,8 +76,8 @@ func (m *Memory) Append(ctx context.Context, id string, expect uint64, entries [
 	return nil
 }
 
-// CheckAppend returns why a [Backend] must refuse what its Append got. It does not look
-// at the journal.
+// CheckAppend returns an error if a [Backend] must reject the arguments of its Append.
+// It does not look at the journal.
 func CheckAppend(ctx context.Context, id string, expect uint64, entries []Entry) error {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
@@ -92,7 +92,7 @@ func CheckAppend(ctx context.Context, id string, expect uint64, entries []Entry)
 	return checkEntries(last, entries)
 }
 
-// CheckID returns an error unless id can be that of a session.
+// CheckID returns an error unless id is a valid session id.
 func CheckID(id string) error {
 	if !session.ValidID(id) {
 		return fmt.Errorf("hub: %q is not a session id: %w", id, ErrNotFound)
@@ -103,7 +103,7 @@ func CheckID(id string) error {
 // Read implements [Backend].
 func (m *Memory) Read(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		next, trims := -1, 0 // index of the next entry, as of so many trims
+		next, trims := -1, 0 // index of the next entry, and how many trims there were when it was computed
 		for {
 			bell := m.bells.wait(id, follow)
 			m.mu.Lock()
@@ -135,7 +135,7 @@ func (m *Memory) Read(ctx context.Context, id string, after uint64, follow bool)
 	}
 }
 
-// behind returns the index of the first entry behind the one with a number.
+// behind returns the index of the first entry after the one with the number n.
 func behind(entries []Entry, n uint64) int {
 	for i := len(entries) - 1; i >= 0; i-- {
 		if k := entries[i].N; 0 < k && k <= n {
@@ -145,7 +145,8 @@ func behind(entries []Entry, n uint64) int {
 	return 0
 }
 
-// wait waits for a bell at the end of the journal. It reports whether to look again.
+// wait waits for a bell at the end of the journal. It reports whether the caller should
+// look again.
 func wait[T any](ctx context.Context, bell <-chan struct{}, follow bool, yield func(T, error) bool) bool {
 	if follow && ctx.Err() == nil {
 		select {
@@ -174,7 +175,7 @@ func (m *Memory) Trim(ctx context.Context, id string, before uint64) error {
 	}
 	var kept []Entry
 	for _, e := range s.entries {
-		if e.N == 0 || e.N >= min(before, s.last) { // the last number stays known
+		if e.N == 0 || e.N >= min(before, s.last) { // keep the last number
 			kept = append(kept, e)
 		}
 	}
@@ -200,7 +201,7 @@ func (m *Memory) Lease(ctx context.Context, id string) (Lease, error) {
 }
 
 // Expire ends the lease of a session as if its holder had been silent for too long:
-// another process can take it, and the holder does not know.
+// another process can acquire it, and the holder does not know.
 func (m *Memory) Expire(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,7 +250,7 @@ func (m *Memory) Put(ctx context.Context, id string, item Item) (Item, error) {
 	return cloneItem(item), nil
 }
 
-// CheckItem returns why a [Backend] must refuse an item.
+// CheckItem returns an error if a [Backend] must reject an item.
 func CheckItem(item Item) error {
 	switch {
 	case item.Key == "" || len(item.Key) > 200:
@@ -339,7 +340,7 @@ func (m *Memory) Rest(ctx context.Context, id string) error {
 // Work implements [Backend].
 func (m *Memory) Work(ctx context.Context, follow bool) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		seen := 0 // how many wakes
+		seen := 0 // how many wakes were seen
 		for {
 			bell := m.bells.wait("", follow)
 			m.mu.Lock()
@@ -395,14 +396,14 @@ func (m *Memory) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// Bells wake those who wait for a change.
+// bells wake the goroutines that wait for a change.
 type bells struct {
 	mu sync.Mutex
 	by map[string]chan struct{}
 }
 
-// wait returns a channel that is closed by the next ring. It must be called before
-// the caller looks whether there is something new. Without follow nobody waits.
+// wait returns a channel that is closed by the next ring. Call it before looking for
+// something new. Without follow it returns nil, because nobody waits.
 func (b *bells) wait(name string, follow bool) <-chan struct{} {
 	if !follow {
 		return nil

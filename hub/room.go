@@ -12,12 +12,11 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A room is a session that somebody in this process uses: it is watched, or its agent
-// runs. One goroutine owns its state and writes its journal. Others hand it functions
-// to call, and never wait for anything but their turn.
+// A room is a session that is in use in this process: it is watched, or its agent runs. One goroutine
+// owns its state and writes its journal. Others send it functions to call, and wait only for their turn.
 //
-// A room owns its session if it has the lease. Otherwise another process does, and the
-// room follows the journal that that one writes, and tries for the lease now and then.
+// A room owns its session if it has the lease. Otherwise another process does, and the room follows the
+// journal that the other process writes, and retries the lease now and then.
 type room struct {
 	hub *Hub
 	id  string
@@ -25,55 +24,55 @@ type room struct {
 	ops  chan *op
 	ctx  context.Context // ends with the room
 	stop context.CancelCauseFunc
-	done chan struct{} // closed when its goroutine and those that it started have ended
+	done chan struct{} // closed when its goroutine and the ones it started have ended
 
-	opened chan struct{} // closed when the session is open, or cannot be
-	err    error         // why it cannot; set before opened is closed
+	opened chan struct{} // closed when the session is open, or cannot be opened
+	err    error         // why it cannot be opened; set before opened is closed
 
 	// These are guarded by the hub's mutex.
 	refs    int  // calls and viewers
-	leaving bool // it ends, and takes nobody in any more
+	leaving bool // it is ending and accepts nobody any more
 
 	// Everything below belongs to the goroutine.
 
 	fold        *fold
 	lease       Lease  // nil if another process owns the session
 	owner       bool   // the journal has an owner entry of this lease
-	seen        bool   // it has seen what was in its inbox when it was opened
-	trimmed     uint64 // the last item of the inbox that was consumed when that was last trimmed
+	seen        bool   // it has consumed the items that were in its inbox when it was opened
+	trimmed     uint64 // the last consumed inbox item at the time of the last trim
 	records     recordLogs
 	logLeases   map[string]*journalLease // by the id of the agent's session
 	viewers     map[*viewer]bool
-	waiters     map[string]chan *Answer // who waits for answers, by question
-	expiring    map[string]time.Time    // when questions that are being answered with no are looked at again
+	waiters     map[string]chan *Answer // channels that wait for answers, by question
+	expiring    map[string]time.Time    // when to retry denying an expired question
 	agent       *agentRun               // nil if there is none
 	attempts    int                     // how often the agent failed since the last result
-	lastError   string                  // why it ended last
+	lastError   string                  // why the agent ended last
 	startAt     time.Time               // when it may be started again
-	draining    bool                    // the hub is being closed
-	host        *Host                   // attached, if one is
-	hostChanged chan struct{}           // closed when another one is; nil if nobody waits for that
-	hostAsks    map[string]*hostAsk     // questions that wait, by id
+	draining    bool                    // the hub is closing
+	host        *Host                   // the attached host, if any
+	hostChanged chan struct{}           // closed when the host changes; nil if nobody waits for that
+	hostAsks    map[string]*hostAsk     // open questions, by id
 	work        sync.WaitGroup          // goroutines that end with ctx
-	nudge       chan struct{}           // holds a token if the room shall look whether it is needed
+	nudge       chan struct{}           // holds a token if the room should check whether it is still needed
 	broken      error                   // the journal cannot be written any more, or another process owns the session
 }
 
 // An op is a function that the room's goroutine calls.
 type op struct {
 	f    func(*tx) error
-	done chan error // gets its error once what it appended is durable; nil if nobody waits
+	done chan error // receives its error once its entries are durable; nil if nobody waits
 }
 
-// A tx collects what ops add to the journal, to be written together.
+// A tx collects the entries that ops append to the journal, to be written together.
 type tx struct {
 	r       *room
 	entries []Entry
-	claims  bool    // an owner entry is the first of them
-	events  []Entry // for viewers, in order: entries with a number, and live ones
+	claims  bool    // the first entry is an owner entry
+	events  []Entry // for viewers, in order: numbered entries and live ones
 }
 
-// append adds an entry. It counts from now on; nobody hears of it before it is durable.
+// append adds an entry. It takes effect at once, but nobody receives it before it is durable.
 func (x *tx) append(kind Kind, data json.RawMessage, more func(*Entry)) *Entry {
 	if !x.r.owner && kind != KindCreated && kind != KindForked {
 		x.r.owner, x.claims = true, true
@@ -99,8 +98,8 @@ func (x *tx) append(kind Kind, data json.RawMessage, more func(*Entry)) *Entry {
 	return &x.entries[len(x.entries)-1]
 }
 
-// claim appends an owner entry unless there is one. An agent may start only behind it:
-// until then the last owner, should it still run, can add records.
+// claim appends an owner entry unless there is one. An agent may start only after it: until then the
+// last owner, if it still runs, can add records.
 func (x *tx) claim() error {
 	if x.r.lease == nil {
 		return ErrLocked
@@ -111,7 +110,7 @@ func (x *tx) claim() error {
 	return nil
 }
 
-// live sends viewers something that is not kept.
+// live sends viewers a message that is not recorded.
 func (x *tx) live(data json.RawMessage) {
 	if b, ok := x.r.hub.cfg.Backend.(Broadcaster); ok && x.r.lease != nil {
 		b.Broadcast(x.r.id, data)
@@ -121,7 +120,7 @@ func (x *tx) live(data json.RawMessage) {
 	}
 }
 
-// do has the room call f and waits until what f appended is durable.
+// do makes the room call f, and waits until the entries that f appended are durable.
 func (r *room) do(ctx context.Context, f func(*tx) error) error {
 	o := &op{f, make(chan error, 1)}
 	select {
@@ -144,7 +143,7 @@ func (r *room) do(ctx context.Context, f func(*tx) error) error {
 	}
 }
 
-// post has the room call f and does not wait for it. The room itself must not post.
+// post makes the room call f, and does not wait for it. The room itself must not post.
 func (r *room) post(ctx context.Context, f func(*tx) error) {
 	select {
 	case r.ops <- &op{f: f}:
@@ -153,14 +152,14 @@ func (r *room) post(ctx context.Context, f func(*tx) error) {
 	}
 }
 
-// batchLimit is how many ops are written together.
+// batchLimit is the maximum number of ops that are written together.
 const batchLimit = 256
 
 const (
-	// leaseRetry is how often a room tries for a lease that another process has.
+	// leaseRetry is how often a room tries to get a lease that another process has.
 	leaseRetry = time.Second
-	// followRetry is how long a room waits before it opens a session again whose journal it could
-	// not follow.
+	// followRetry is how long a room waits before it reopens a session whose journal it could not
+	// follow.
 	followRetry = 100 * time.Millisecond
 )
 
@@ -171,7 +170,7 @@ func (r *room) run(create *Created) {
 	close(r.opened)
 	if r.err != nil {
 		r.hub.forgetRoom(r)
-		r.stop(r.err) // whoever has an op for it does not wait
+		r.stop(r.err) // do not let callers with an op wait
 		return
 	}
 	r.reportState()
@@ -218,7 +217,7 @@ func (r *room) run(create *Created) {
 	r.stop(r.broken)
 }
 
-// commit runs ops and writes what they append.
+// commit runs ops and writes the entries that they append.
 func (r *room) commit(batch []*op) {
 	x := &tx{r: r}
 	before := r.fold.n
@@ -252,17 +251,18 @@ func (r *room) commit(batch []*op) {
 	}
 }
 
-// inboxBatch is how many items of the inbox are consumed before it is trimmed.
+// inboxBatch is how many items are consumed before the inbox is trimmed.
 const inboxBatch = 100
 
-// trimInbox removes items that the journal has entries of. Sent again, they are known by those.
+// trimInbox removes items that have entries in the journal. If such an item is sent again, its entry
+// identifies it.
 func (r *room) trimInbox(ctx context.Context, last uint64) {
 	if err := r.hub.cfg.Backend.TrimInbox(ctx, r.id, last+1); err != nil && ctx.Err() == nil {
 		r.hub.warn("the inbox of a session cannot be trimmed", err)
 	}
 }
 
-// deliver gives events to all viewers, and the state behind them if it changed.
+// deliver sends events to all viewers, and then the state if it changed.
 func (r *room) deliver(events []Entry) {
 	if r.fold.dirty {
 		r.fold.dirty = false
@@ -301,7 +301,7 @@ func (r *room) state() *State {
 	return s
 }
 
-// open reads the journal, and takes the session over if no other process has it.
+// open reads the journal, and takes over the session if no other process has it.
 func (r *room) open(ctx context.Context, create *Created) (err error) {
 	var lease Lease
 	if !r.hub.cfg.Gateway || create != nil {
@@ -338,7 +338,7 @@ func (r *room) open(ctx context.Context, create *Created) (err error) {
 	return nil
 }
 
-// read takes the journal in. It returns the uuids of the records that have frames.
+// read processes the whole journal. It returns the uuids of the records that have frames.
 func (r *room) read(ctx context.Context) (frames map[string]bool, err error) {
 	frames = map[string]bool{}
 	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, 0, false) {
@@ -351,7 +351,7 @@ func (r *room) read(ctx context.Context) (frames map[string]bool, err error) {
 	return frames, nil
 }
 
-// shows returns the uuid of the record or the result that an entry shows, empty if it is something else.
+// shows returns the uuid of the record or the result that an entry shows, or "" for any other entry.
 func (e *Entry) shows() string {
 	if e.Record == "" && e.Kind == KindFrame && wire.PeekType(e.Data) == "result" {
 		return session.RecordUUID(e.Data)
@@ -359,7 +359,7 @@ func (e *Entry) shows() string {
 	return e.Record
 }
 
-// take takes an entry in that is in the journal already.
+// take processes an entry that is in the journal already.
 func (r *room) take(e *Entry) {
 	r.fold.add(e)
 	if e.Kind == KindRecord {
@@ -367,9 +367,8 @@ func (r *room) take(e *Entry) {
 	}
 }
 
-// own appends what a new owner must: the first entry of a new session, and frames of
-// records that have none. If there is nothing, it becomes the owner with the first
-// entry that it appends.
+// own appends what a new owner must: the first entry of a new session, and frames of records that have
+// none. If there is nothing to append, the room becomes the owner with its first entry.
 func (r *room) own(ctx context.Context, create *Created, frames map[string]bool) error {
 	x := &tx{r: r}
 	before := r.fold.n
@@ -397,8 +396,8 @@ func (r *room) own(ctx context.Context, create *Created, frames map[string]bool)
 	return err
 }
 
-// errReopen ends a room that must be opened anew: the owner of its session has left, or
-// was not quite gone. Its users enter the next one.
+// errReopen ends a room that must be reopened, because the owner of its session has left, or was not
+// quite gone. Its users enter the next one.
 var errReopen = errors.New("hub: the session must be opened again")
 
 // tryLease ends the room if the owner of its session has left.
@@ -412,7 +411,7 @@ func (r *room) tryLease() {
 	}
 }
 
-// follow has the room follow the journal that another process writes.
+// follow makes the room follow the journal that another process writes.
 func (r *room) follow() {
 	from := r.fold.n
 	r.spawn(func(ctx context.Context) {
@@ -440,8 +439,8 @@ func (r *room) follow() {
 	})
 }
 
-// watchInbox has the room consume its inbox. The room stays at least until it has seen what
-// is there.
+// watchInbox makes the room consume its inbox. The room stays at least until it has consumed the items
+// that are there.
 func (r *room) watchInbox() {
 	from := r.fold.item
 	r.trimmed = from
@@ -462,7 +461,7 @@ func (r *room) watchInbox() {
 	})
 }
 
-// close ends what the room has begun.
+// close ends everything that the room has started.
 func (r *room) close() {
 	if r.ctx.Err() == nil {
 		r.stop(ErrClosed)
@@ -490,14 +489,14 @@ func (r *room) close() {
 	}
 }
 
-// rest notes that the session has no work to do. It reports whether there is some
-// after all: an item may have come meanwhile.
+// rest marks the session as having no work to do. It reports whether there is work after all: an item
+// may have arrived in the meantime.
 func (r *room) rest() (again bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), 10*time.Second)
 	defer cancel()
 	b := r.hub.cfg.Backend
 	if err := b.Rest(ctx, r.id); err != nil {
-		return false // then it is looked at again, that is all
+		return false // then it is only checked again
 	}
 	for range b.Inbox(ctx, r.id, r.fold.item, false) {
 		return b.Wake(ctx, r.id) == nil
@@ -508,7 +507,7 @@ func (r *room) rest() (again bool) {
 	return false
 }
 
-// drain answers ops that come too late.
+// drain fails ops that come too late.
 func (r *room) drain(cause error) {
 	for {
 		select {
@@ -522,8 +521,7 @@ func (r *room) drain(cause error) {
 	}
 }
 
-// rereadRecords takes in records that the last owner added before the session was
-// claimed.
+// rereadRecords reads the records that the last owner added before the session was claimed.
 func (r *room) rereadRecords() error {
 	r.records = nil
 	for e, err := range r.hub.cfg.Backend.Read(r.ctx, r.id, 0, false) {
@@ -537,8 +535,8 @@ func (r *room) rereadRecords() error {
 	return nil
 }
 
-// appendFrames adds frames of records that have none. A result is added if a turn waits for
-// it: those of turns that ran outside of the hub end nothing.
+// appendFrames adds frames of records that have none. A result is added only if a turn waits for it:
+// results of turns that ran outside of the hub end nothing.
 func (x *tx) appendFrames(missing []Entry) {
 	for _, m := range missing {
 		if wire.PeekType(m.Data) == "result" && !x.r.fold.awaits(m.Data) {
@@ -557,13 +555,13 @@ func (r *room) recover(ctx context.Context, agentID, covered string, frames map[
 	return missingFrames(records, covered, frames), nil
 }
 
-// missingFrames returns frames for the records that have none, in the order of the log.
-// Those up to the one with the uuid covered had some, which were trimmed.
+// missingFrames returns frames for the records that have none, in the order of the log. The records up
+// to the one with the uuid covered had frames, which were trimmed.
 func missingFrames(records []json.RawMessage, covered string, frames map[string]bool) (missing []Entry) {
 	if i := slices.IndexFunc(records, func(rec json.RawMessage) bool { return covered != "" && session.RecordUUID(rec) == covered }); i >= 0 {
 		records = records[i+1:]
 	}
-	var over json.RawMessage // the result of the last turn, unless one runs
+	var over json.RawMessage // the result of the last turn, unless a turn is running
 	for _, record := range records {
 		if result, ok := session.TurnResult(record); ok {
 			over = result
@@ -578,7 +576,7 @@ func missingFrames(records []json.RawMessage, covered string, frames map[string]
 			frames[uuid] = true
 		}
 	}
-	// Behind it are no messages: those of a turn come before its end.
+	// There are no messages after it: those of a turn come before its end.
 	if uuid := session.RecordUUID(over); uuid != "" && !frames[uuid] {
 		missing = append(missing, Entry{Data: over})
 	}
@@ -642,8 +640,8 @@ func (r *room) outside(ctx context.Context) (*Created, error) {
 	return &Created{By: Actor{Name: "outside"}, Cwd: info.Cwd, Title: info.CustomTitle, Session: r.id, Outside: true}, nil
 }
 
-// frameOf returns the message that shows a record, as the agent would have sent it. It
-// is nil if there is none.
+// frameOf returns the message that shows a record, as the agent would have sent it, or nil if there is
+// none.
 func frameOf(record json.RawMessage) json.RawMessage {
 	var rec struct {
 		Type             string          `json:"type"`
@@ -692,5 +690,5 @@ func frameOf(record json.RawMessage) json.RawMessage {
 	return mustJSON(f)
 }
 
-// spawn starts a goroutine that ends with the room. Only the room itself spawns.
+// spawn starts a goroutine that ends with the room. Only the room's goroutine calls it.
 func (r *room) spawn(f func(context.Context)) { r.work.Go(func() { f(r.ctx) }) }

@@ -18,26 +18,26 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// SchedulesID is the journal of all schedules. It has one owner as every other one, so
-// that one hub fires them.
+// SchedulesID is the id of the journal of all schedules. Like every journal it has one owner,
+// so that one hub fires them.
 const SchedulesID = "00000000-0000-4000-8000-000000000001"
 
-// A Schedule sends a prompt to a session again and again, or once, whether somebody is
-// attached or not. It survives the hub, and fires at most once for each time.
+// A Schedule sends a prompt to a session repeatedly or once, whether somebody is attached or
+// not. It survives the hub, and fires at most once for each time.
 type Schedule struct {
 	ID      string    `json:"id"`
 	Session string    `json:"session"`
 	By      Actor     `json:"by"`
 	Prompt  string    `json:"prompt"`
 	Cron    string    `json:"cron,omitempty"`   // five fields, in the hub's time zone
-	Once    bool      `json:"once,omitempty"`   // Cron fires at its next time alone
-	At      time.Time `json:"at,omitzero"`      // in place of Cron: once
+	Once    bool      `json:"once,omitempty"`   // Cron fires only once, at its next time
+	At      time.Time `json:"at,omitzero"`      // in place of Cron: once at this time
 	Until   time.Time `json:"until,omitzero"`   // it does not fire after this time; zero means no end
-	Wakeup  bool      `json:"wakeup,omitempty"` // the session wants to go on by itself then
+	Wakeup  bool      `json:"wakeup,omitempty"` // the session asked to be continued then
 	Created time.Time `json:"created"`
-	// Fired is when it was last due and fired, Missed how often it was due since then
-	// while no hub ran, or while its last prompt still waited. One that fires once and was
-	// missed fires late instead.
+	// Fired is when the schedule was last due and fired. Missed is how many times it was due
+	// since then while no hub ran, or while its last prompt was still queued. A one-time
+	// schedule that was missed fires late instead.
 	Fired  time.Time `json:"fired,omitzero"`
 	Missed int       `json:"missed,omitempty"`
 }
@@ -54,7 +54,7 @@ type Scheduled struct {
 // recurs reports whether a schedule fires more than once.
 func (s *Schedule) recurs() bool { return s.Cron != "" && !s.Once }
 
-// next returns when a schedule is due behind a time, zero if never.
+// next returns the first time after a time at which a schedule is due, or zero if never.
 func (s *Schedule) next(after time.Time) time.Time {
 	switch {
 	case !s.recurs() && !s.Fired.IsZero():
@@ -62,7 +62,7 @@ func (s *Schedule) next(after time.Time) time.Time {
 	case s.Cron == "":
 		return s.At
 	}
-	// A time that was read has the offset of the day it was written on, and no other.
+	// A parsed time has the offset of the day it was written on, and no other.
 	t, err := gronx.NextTickAfter(s.Cron, after.In(time.Local), false)
 	if err != nil || !s.Until.IsZero() && t.After(s.Until) {
 		return time.Time{}
@@ -70,10 +70,10 @@ func (s *Schedule) next(after time.Time) time.Time {
 	return t
 }
 
-// Next returns when the schedule is due next, zero if never.
+// Next returns when the schedule is due next, or zero if never.
 func (s *Schedule) Next() time.Time { return s.next(s.last()) }
 
-// last returns the time behind which a schedule is due next.
+// last returns the time after which a schedule is due next.
 func (s *Schedule) last() time.Time {
 	if s.Fired.After(s.Created) {
 		return s.Fired
@@ -81,22 +81,22 @@ func (s *Schedule) last() time.Time {
 	return s.Created
 }
 
-// uuid returns the uuid of the prompt for the time that a schedule fired last. It is the
-// same whenever it is sent.
+// uuid returns the uuid of the prompt for the last time that a schedule fired. It is the same
+// each time that prompt is sent.
 func (s *Schedule) uuid() string {
 	sum := sha256.Sum256([]byte(s.ID + s.Fired.UTC().Format(time.RFC3339Nano)))
 	sum[6], sum[8] = sum[6]&0x0f|0x40, sum[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// schedules are what the journal of schedules, and items of its inbox, amount to.
+// schedules are the schedules, computed from their journal and its inbox.
 type schedules struct {
 	n    uint64 // the last number
-	item uint64 // of the inbox, up to which all are consumed
+	item uint64 // the last inbox item that was consumed
 	all  map[string]*Schedule
 }
 
-// add takes an entry in.
+// add applies an entry.
 func (s *schedules) add(x *Scheduled) {
 	switch y := s.all[x.ID]; {
 	case x.Action == "add" && x.Schedule != nil && y == nil:
@@ -108,7 +108,7 @@ func (s *schedules) add(x *Scheduled) {
 		y.Fired, y.Missed = x.Due, 0
 	case x.Action == "miss":
 		y.Missed += x.Missed
-		y.Created = x.Due // due next behind it
+		y.Created = x.Due // due next after it
 	}
 }
 
@@ -133,9 +133,9 @@ func (h *Hub) readSchedules(ctx context.Context) (*schedules, error) {
 	return s, nil
 }
 
-// A scheduler fires schedules as long as it owns their journal. One goroutine runs it.
-// Additions and removals of schedules go through the journal's inbox, so that they
-// reach the scheduler in any process.
+// A scheduler fires schedules as long as it owns their journal. It runs in one goroutine.
+// Additions and removals of schedules go through the journal's inbox, so that they reach the
+// scheduler in any process.
 type scheduler struct {
 	hub    *Hub
 	firing atomic.Bool // it owns the journal
@@ -143,13 +143,13 @@ type scheduler struct {
 	*schedules
 	lease  Lease
 	owned  bool
-	unsent map[string]bool // those that fired and whose prompt could not be sent yet
+	unsent map[string]bool // schedules that fired but whose prompt could not be sent yet
 	items  chan Item
-	end    context.CancelFunc // of the goroutine that reads the inbox
+	end    context.CancelFunc // ends the goroutine that reads the inbox
 	ended  chan struct{}
 }
 
-// checkTime is how long the scheduler waits at most before it looks at the clock again,
+// checkTime is the longest time that the scheduler waits before it looks at the clock again,
 // which may have been changed. A timer does not count the time that the machine sleeps.
 const checkTime = time.Minute
 
@@ -197,8 +197,8 @@ func (s *scheduler) release() {
 	s.lease, s.items = nil, nil
 }
 
-// open takes the schedules over: what fired last is sent again, should the hub have died
-// in between, and what was missed is counted.
+// open takes over the schedules. It sends the last prompts again, in case the hub died before
+// it sent them, and counts the missed times.
 func (s *scheduler) open() error {
 	ctx, b := s.hub.ctx, s.hub.cfg.Backend
 	lease, err := b.Lease(ctx, SchedulesID)
@@ -243,7 +243,7 @@ func (s *scheduler) open() error {
 	return nil
 }
 
-// missed returns how often a schedule was due before a time, and when it was last.
+// missed returns how often a schedule was due before a time, and the last such time.
 func (s *Schedule) missed(now time.Time) (last time.Time, n int) {
 	for t := s.Next(); !t.IsZero() && t.Before(now) && n < 10_000; t = s.next(t) {
 		last, n = t, n+1
@@ -258,12 +258,12 @@ func (s *scheduler) take(item Item) error {
 	}
 	x := new(Scheduled)
 	if json.Unmarshal(item.Data, x) != nil || x.Action != "add" && x.Action != "remove" {
-		x = &Scheduled{Action: "ignore"} // of a later version
+		x = &Scheduled{Action: "ignore"} // from a later version
 	}
 	return s.append(x, item.Number)
 }
 
-// append adds an entry to the journal of schedules, which consumes an item unless that is 0.
+// append adds an entry to the journal of schedules. The entry consumes item unless that is 0.
 func (s *scheduler) append(x *Scheduled, item uint64) error {
 	var entries []Entry
 	now := time.Now().UTC().Truncate(time.Millisecond)
@@ -284,7 +284,7 @@ func (s *scheduler) append(x *Scheduled, item uint64) error {
 	return nil
 }
 
-// fire fires what is due, and returns when the next one is.
+// fire fires the schedules that are due, and returns when the next one is due.
 func (s *scheduler) fire(now time.Time) (next time.Time, err error) {
 	for _, x := range s.sorted() {
 		over, err := s.fireOne(x, now)
@@ -301,7 +301,7 @@ func (s *scheduler) fire(now time.Time) (next time.Time, err error) {
 	return next, nil
 }
 
-// fireOne fires a schedule if it is due. It reports whether it has nothing left to do.
+// fireOne fires a schedule if it is due. It reports whether the schedule is finished.
 func (s *scheduler) fireOne(x *Schedule, now time.Time) (over bool, err error) {
 	if s.unsent[x.ID] {
 		if over = s.send(x, 0); over {
@@ -311,28 +311,29 @@ func (s *scheduler) fireOne(x *Schedule, now time.Time) (over bool, err error) {
 	due := x.Next()
 	switch {
 	case due.IsZero():
-		return !s.unsent[x.ID], nil // it fired, or its end is over
+		return !s.unsent[x.ID], nil // it has fired, or its end has passed
 	case due.After(now):
 		return false, nil
 	}
 	missed := x.Missed
 	if x.recurs() {
-		// Of several times that are due, as after a sleep of the machine, the last one fires.
+		// Of several times that are due, for example after the machine slept, only the last
+		// one fires.
 		last, n := x.missed(now.Add(time.Nanosecond))
 		if s.unsent[x.ID] || s.waits(x) { // so that prompts do not pile up
 			return false, s.append(&Scheduled{Action: "miss", ID: x.ID, Due: last, Missed: n}, 0)
 		}
 		due, missed = last, missed+n-1
 	}
-	// First it is on record that it fires, then it does: once, also if the hub dies in
-	// between.
+	// Record first that it fires, and then send the prompt: it fires once even if the hub
+	// dies in between.
 	if err := s.append(&Scheduled{Action: "fire", ID: x.ID, Due: due, Missed: missed}, 0); err != nil {
 		return false, err
 	}
 	return s.send(x, missed) || !x.recurs() && !s.unsent[x.ID], nil
 }
 
-// waits reports whether the prompt that a schedule sent last has not had its turn yet.
+// waits reports whether the last prompt that a schedule sent is still queued.
 func (s *scheduler) waits(x *Schedule) (waits bool) {
 	if x.Fired.IsZero() {
 		return false
@@ -347,8 +348,9 @@ func (s *scheduler) waits(x *Schedule) (waits bool) {
 	return waits
 }
 
-// send sends the prompt of the time that a schedule fired last. Sent again, it changes
-// nothing. It reports whether the session is gone; any other failure is tried again later.
+// send sends the prompt for the last time that a schedule fired. Sending it again changes
+// nothing. send reports whether the session is gone; after any other failure it is tried
+// again later.
 func (s *scheduler) send(x *Schedule, missed int) (gone bool) {
 	due, uuid := x.Fired.UTC(), x.uuid()
 	said := []wire.Block{&wire.TextBlock{Text: x.Prompt}}
@@ -385,11 +387,11 @@ func (h *Hub) change(ctx context.Context, x *Scheduled) error {
 	return nil
 }
 
-// maxSchedules is how many schedules a session can have.
+// maxSchedules is the maximum number of schedules of a session.
 const maxSchedules = 50
 
 // Schedule adds a schedule for its Session, with its Prompt and either Cron or At, and
-// returns its id. It does not matter which hub fires schedules.
+// returns its id. Any hub can add one; it need not be the hub that fires schedules.
 func (h *Hub) Schedule(ctx context.Context, by Actor, x Schedule) (string, error) {
 	made, err := h.schedule(ctx, by, x)
 	return made.ID, err
@@ -420,7 +422,7 @@ func (h *Hub) schedule(ctx context.Context, by Actor, x Schedule) (Schedule, err
 	return x, h.change(ctx, &Scheduled{Action: "add", ID: x.ID, Schedule: &x})
 }
 
-// Pending reports whether schedules wait for their time, for which this hub must run.
+// Pending reports whether there are schedules for which this hub must keep running.
 func (h *Hub) Pending(ctx context.Context) (bool, error) {
 	if !h.schedules.firing.Load() {
 		return false, nil // another hub fires them
@@ -444,7 +446,7 @@ func (h *Hub) Unschedule(ctx context.Context, by Actor, id string) error {
 	return h.change(ctx, &Scheduled{Action: "remove", ID: id})
 }
 
-// Schedules returns the schedules of a session, or all if it is empty, oldest first.
+// Schedules returns the schedules of a session, or all if id is empty, oldest first.
 func (h *Hub) Schedules(ctx context.Context, by Actor, id string) (all []Schedule, err error) {
 	if err := by.need(MayView, "see schedules"); err != nil {
 		return nil, err
@@ -474,7 +476,7 @@ func (h *Hub) Schedules(ctx context.Context, by Actor, id string) (all []Schedul
 	return all, nil
 }
 
-// unscheduleAll removes the schedules of a session that is removed.
+// unscheduleAll removes the schedules of a session that is being removed.
 func (h *Hub) unscheduleAll(ctx context.Context, id string) error {
 	all, err := h.Schedules(ctx, Actor{Rights: MayView}, id)
 	for _, x := range all {

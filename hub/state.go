@@ -8,31 +8,31 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A fold is what the entries of a journal amount to. It changes only by add, so that
-// every reader of the same journal has the same one.
+// A fold is the state of a session, computed from the entries of its journal. Only add changes
+// it, so that every reader of the same journal has the same one.
 type fold struct {
 	n       uint64 // the last number
-	first   uint64 // the first number that is there
+	first   uint64 // the first number that was not trimmed
 	epoch   uint64 // of the current owner
 	owner   string
 	item    uint64 // the last inbox item that was consumed
 	created *Created
-	agentID string // of the agent's session, which /clear changes
+	agentID string // id of the agent's session, which /clear changes
 
-	prompts  map[string]*promptState // by uuid: all that were accepted
-	queue    []string                // those that were not consumed, in order
-	running  []string                // those that were consumed and have no result
+	prompts  map[string]*promptState // all that were accepted, by uuid
+	queue    []string                // prompts that were not consumed, in order
+	running  []string                // prompts that were consumed and have no result
 	midTurn  bool                    // a turn runs
-	stopped  bool                    // it was interrupted: it must not continue
+	stopped  bool                    // the turn was interrupted and must not continue
 	asks     map[string]*askState    // by id
 	openAsks []string                // in order
-	unspent  []string                // those that are answered and whose calls have no result
+	unspent  []string                // answered questions whose calls have no result
 	tasks    []Task
 	host     *HostChange
 	hostN    uint64
 	resumeAt string            // where the conversation continues after a rewind
 	covered  string            // the last record whose frame was trimmed
-	sticky   []json.RawMessage // requests that hold until the next one of their kind, in order
+	sticky   []json.RawMessage // requests that apply until the next one of their kind, in order
 	granted  []json.RawMessage // changes of the rules that answers made for the session, in order
 	problem  string
 	title    string
@@ -40,7 +40,7 @@ type fold struct {
 
 	since time.Time
 	phase Phase
-	dirty bool // what viewers see of the state has changed
+	dirty bool // the state that viewers see has changed
 }
 
 type promptState struct {
@@ -61,8 +61,8 @@ func newFold() *fold {
 	return &fold{prompts: map[string]*promptState{}, asks: map[string]*askState{}, phase: Idle}
 }
 
-// add takes an entry in. Entries that cannot be read change nothing: they may be of a
-// later version.
+// add applies an entry. An entry that cannot be read changes nothing: it may be from a later
+// version.
 func (f *fold) add(e *Entry) {
 	if e.N > 0 {
 		f.n = e.N
@@ -128,7 +128,7 @@ func (f *fold) add(e *Entry) {
 	f.rephase(e.Time)
 }
 
-// addWhole takes in an entry about the session as a whole.
+// addWhole applies an entry about the session as a whole.
 func (f *fold) addWhole(e *Entry) {
 	switch e.Kind {
 	case KindCreated, KindForked:
@@ -154,7 +154,7 @@ func (f *fold) addWhole(e *Entry) {
 	}
 }
 
-// answer takes the answer to a question in.
+// answer applies the answer to a question.
 func (f *fold) answer(a *Answer) {
 	if a == nil || f.asks[a.Ask] == nil || f.asks[a.Ask].answer != nil {
 		return
@@ -166,7 +166,7 @@ func (f *fold) answer(a *Answer) {
 	case Answered:
 		f.unspent = append(f.unspent, a.Ask)
 		f.grant(a.Response)
-	case Expired: // it means no, also to an agent that continues its turn later
+	case Expired: // it denies the request, also for an agent that continues its turn later
 		f.unspent = append(f.unspent, a.Ask)
 	}
 	if a.Kept != "" { // it was for one call
@@ -174,8 +174,8 @@ func (f *fold) answer(a *Answer) {
 	}
 }
 
-// grant takes in the changes of the rules that an answer makes for the session. The agent
-// keeps them in its memory alone, and the next one must have them, too.
+// grant applies the changes of the rules that an answer makes for the session. The agent keeps
+// them only in memory, and the next one needs them, too.
 func (f *fold) grant(response json.RawMessage) {
 	var r struct{ Behavior, UpdatedPermissions json.RawMessage }
 	var updates []json.RawMessage
@@ -184,15 +184,15 @@ func (f *fold) grant(response json.RawMessage) {
 	}
 	for _, u := range updates {
 		var to struct{ Type, Destination string }
-		// The mode comes back as a message of the agent.
+		// The mode comes back in a message of the agent.
 		if json.Unmarshal(u, &to) == nil && to.Destination == "session" && to.Type != "setMode" && !slices.ContainsFunc(f.granted, func(old json.RawMessage) bool { return string(old) == string(u) }) {
 			f.granted = append(f.granted, u)
 		}
 	}
 }
 
-// trimmed returns what must be known of the entries below a number when they are gone.
-// The session is idle.
+// trimmed returns the state from the entries below a number that is needed after they are
+// removed. The session is idle.
 func (f *fold) trimmed(before uint64) *Trimmed {
 	t := &Trimmed{Before: before, Created: f.created, Session: f.agentID, Title: f.title, Item: f.item, Sticky: f.sticky, Granted: f.granted, Host: f.host, HostN: f.hostN, Rewound: f.resumeAt, Archived: f.archived}
 	for uuid, p := range f.prompts {
@@ -204,7 +204,7 @@ func (f *fold) trimmed(before uint64) *Trimmed {
 	return t
 }
 
-// restore takes in what trimmed returned, if the entries are gone.
+// restore applies the result of trimmed, if the entries are gone.
 func (f *fold) restore(t *Trimmed) {
 	if f.created == nil {
 		f.created = t.Created
@@ -233,11 +233,12 @@ func without(list []string, s string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(x string) bool { return x == s })
 }
 
-// frame takes a message of the agent in.
+// frame applies a message of the agent.
 func (f *fold) frame(e *Entry) {
 	switch wire.PeekType(e.Data) {
 	case "assistant":
-		// It may be of a turn that ended long ago, outside, or of a subagent in the background.
+		// It may be from a turn that ended long ago, outside, or from a subagent in the
+		// background.
 		var m struct {
 			Parent string `json:"parent_tool_use_id"`
 		}
@@ -270,7 +271,7 @@ func (f *fold) frame(e *Entry) {
 			f.begin()
 		}
 	case *wire.Status:
-		if m.PermissionMode != "" { // whatever changed it: a person, an answer, the end of a plan
+		if m.PermissionMode != "" { // no matter what changed it: a person, an answer, the end of a plan
 			f.control(mustJSON(map[string]any{"subtype": "set_permission_mode", "mode": m.PermissionMode}))
 		}
 	case *wire.Result:
@@ -281,7 +282,7 @@ func (f *fold) frame(e *Entry) {
 		if len(ids) == 0 && m.UserMessageUUID != "" {
 			ids = []string{m.UserMessageUUID}
 		}
-		for _, id := range append(slices.Clone(f.running), ids...) { // whatever joined the turn ends with it
+		for _, id := range append(slices.Clone(f.running), ids...) { // everything that joined the turn ends with it
 			f.finish(id)
 		}
 		f.endTurn()
@@ -305,7 +306,7 @@ func (f *fold) frame(e *Entry) {
 	}
 }
 
-// awaits reports whether a result that was found in the log ends a turn which has none yet.
+// awaits reports whether a result that was found in the log ends a turn that has none yet.
 func (f *fold) awaits(result json.RawMessage) bool {
 	var r struct {
 		UUIDs []string `json:"user_message_uuids"`
@@ -323,7 +324,7 @@ func (f *fold) withoutTask(id string) []Task {
 	return slices.DeleteFunc(slices.Clone(f.tasks), func(t Task) bool { return t.ID == id })
 }
 
-// spend notes that calls have results: the answers about them are for no other call.
+// spend removes the answers of calls that have results, because they apply to no other call.
 func (f *fold) spend(frame json.RawMessage) {
 	if len(f.unspent) == 0 {
 		return
@@ -332,7 +333,7 @@ func (f *fold) spend(frame json.RawMessage) {
 		Message struct{ Content []block }
 	}
 	if json.Unmarshal(frame, &m) != nil {
-		return // the content is a text
+		return // the content is a string
 	}
 	for _, b := range m.Message.Content {
 		if b.Type != "tool_result" {
@@ -341,7 +342,7 @@ func (f *fold) spend(frame json.RawMessage) {
 		for _, id := range f.unspent {
 			if a := f.asks[id]; a.ToolUseID == b.ToolUseID {
 				f.unspent = without(f.unspent, id)
-				a.Request, a.Diff = nil, "" // nobody asks for it again
+				a.Request, a.Diff = nil, "" // it is not needed any more
 			}
 		}
 	}
@@ -363,7 +364,7 @@ func (f *fold) endTurn() {
 	f.midTurn, f.stopped, f.running, f.dirty = false, false, nil, true
 }
 
-// finish notes that a prompt has no turn any more.
+// finish marks a prompt as done.
 func (f *fold) finish(uuid string) {
 	if p := f.prompts[uuid]; p != nil {
 		p.over, p.Message = true, nil
@@ -371,7 +372,7 @@ func (f *fold) finish(uuid string) {
 	f.queue, f.running, f.dirty = without(f.queue, uuid), without(f.running, uuid), true
 }
 
-// control takes a request in that somebody sent to the agent.
+// control applies a control request that was sent to the agent.
 func (f *fold) control(request json.RawMessage) {
 	var r struct {
 		Subtype string
@@ -396,7 +397,7 @@ func subtypeOf(request json.RawMessage) string {
 	return r.Subtype
 }
 
-// rephase brings the phase up to date.
+// rephase updates the phase.
 func (f *fold) rephase(at time.Time) {
 	phase := Idle
 	switch {
@@ -410,7 +411,7 @@ func (f *fold) rephase(at time.Time) {
 	}
 }
 
-// state returns what viewers see.
+// state returns the state that viewers see.
 func (f *fold) state() *State {
 	s := &State{Phase: f.phase, Since: f.since, N: f.n, Queued: slices.Clone(f.queue), Tasks: slices.Clone(f.tasks), Title: f.title, Archived: f.archived, Problem: f.problem}
 	if c := f.created; c != nil {

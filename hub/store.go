@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// recordLogs are the logs whose records a journal holds, by their keys.
+// recordLogs are the logs that have records in a journal, by their keys.
 type recordLogs map[string]*recordLog
 
 type recordLog struct {
@@ -21,7 +21,7 @@ type recordLog struct {
 	modified time.Time
 }
 
-// add takes a record in. A record that is null removes its log.
+// add processes a record. A record that is null removes its log.
 func (l *recordLogs) add(e *Entry) {
 	if string(e.Data) == "null" {
 		delete(*l, e.Log)
@@ -39,22 +39,22 @@ func (l *recordLogs) add(e *Entry) {
 		log.uuids[id] = true
 	}
 	log.size += int64(len(e.Data)) + 1
-	if !e.Time.After(log.modified) { // its clock never stands still
+	if !e.Time.After(log.modified) { // modified always increases
 		log.modified = log.modified.Add(time.Millisecond)
 	} else {
 		log.modified = e.Time
 	}
 }
 
-// parseLog is the reverse of [session.Key.String].
+// parseLog is the inverse of [session.Key.String].
 func parseLog(name string) (key session.Key) {
 	key.Project, name, _ = strings.Cut(name, "/")
 	key.Session, key.Sub, _ = strings.Cut(name, "/")
 	return key
 }
 
-// store returns the store that keeps the records of an agent in the session's journal:
-// one log, one writer, one fence.
+// store returns the store that keeps the records of an agent in the session's journal,
+// so that there is one log, one writer and one fence.
 func (r *room) store() session.Store { return &journalStore{r} }
 
 type journalStore struct{ r *room }
@@ -155,7 +155,8 @@ func (s *journalStore) Subkeys(ctx context.Context, key session.Key) (all []stri
 	return all, err
 }
 
-// Delete implements [session.Store]. The records stay in the journal and do not count.
+// Delete implements [session.Store]. The records stay in the journal but no longer
+// count.
 func (s *journalStore) Delete(ctx context.Context, key session.Key) error {
 	if err := errors.Join(ctx.Err(), key.Check()); err != nil {
 		return err

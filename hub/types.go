@@ -12,26 +12,26 @@ import (
 // An Actor is a person, a program or a schedule that does something. The caller of the
 // hub has authenticated it.
 type Actor struct {
-	Name   string `json:"name"`           // of a user, a device, a program
-	From   string `json:"from,omitempty"` // where from: "socket", an address, "schedule"
+	Name   string `json:"name"`           // of a user, a device or a program
+	From   string `json:"from,omitempty"` // "socket", an address or "schedule"
 	Rights Rights `json:"-"`
 }
 
-// Rights are what an actor may do.
+// Rights are the things that an actor may do.
 type Rights uint8
 
-// The rights. Each is of use only with those before it.
+// The rights. Each one is useful only together with the ones before it.
 const (
-	MayView    Rights = 1 << iota // receive what happens
-	MayApprove                    // answer questions with yes or no
-	MayDrive                      // send prompts, interrupt, change settings, and the input of calls
+	MayView    Rights = 1 << iota // receive entries and events
+	MayApprove                    // allow or deny what the agent asks for
+	MayDrive                      // send prompts, interrupt, change settings and the input of calls
 	MayAdmin                      // create and remove sessions, take over from a host
 )
 
-// Everything is all rights.
+// Everything is the set of all rights.
 const Everything = MayView | MayApprove | MayDrive | MayAdmin
 
-// ErrForbidden is returned to an actor that does not have the right to do something.
+// ErrForbidden means that an actor does not have the right to do something.
 var ErrForbidden = errors.New("hub: not allowed")
 
 // need returns an error unless the actor has a right.
@@ -47,16 +47,16 @@ type Created struct {
 	By    Actor  `json:"by"`
 	Cwd   string `json:"cwd,omitempty"`
 	Title string `json:"title,omitempty"`
-	// Session is the id of the agent's session. It is that of the hub's unless the
-	// conversation was cleared.
+	// Session is the id of the agent's session. It equals that of the hub's session
+	// unless the conversation was cleared.
 	Session string `json:"session"`
-	// Spec is what [Config.Agent] gets to make the agent from.
+	// Spec is the value from which [Config.Agent] makes the agent's options.
 	Spec json.RawMessage `json:"spec,omitempty"`
 	// Worktree is the branch of the session's own worktree, which is at Cwd.
 	Worktree string `json:"worktree,omitempty"`
-	// Outside says that the session began outside of a hub.
+	// Outside reports that the session began outside of a hub.
 	Outside bool `json:"outside,omitempty"`
-	// From is what a fork is a copy of.
+	// From is the original of a fork.
 	From *Reference `json:"from,omitempty"`
 }
 
@@ -66,8 +66,8 @@ type Reference struct {
 	N       uint64 `json:"n"`
 }
 
-// Owner is the data of a [KindOwner] entry. Its number is the epoch of everything that
-// the owner writes.
+// Owner is the data of a [KindOwner] entry. The entry's number is the epoch of
+// everything that the owner writes.
 type Owner struct {
 	Hub string `json:"hub"`
 }
@@ -78,7 +78,7 @@ type Prompt struct {
 	By   Actor  `json:"by"`
 	// Message is the prompt as the agent receives it, a user message of the protocol.
 	Message json.RawMessage `json:"message"`
-	// Schedule is the schedule that it comes from, Due when it was due.
+	// Schedule is the schedule that sent the prompt, and Due is when it was due.
 	Schedule string     `json:"schedule,omitempty"`
 	Due      *time.Time `json:"due,omitempty"`
 	// Trace is the span in which it was sent: see [WithTrace].
@@ -92,7 +92,7 @@ type Dropped struct {
 	Reason string `json:"reason"`
 }
 
-// An AskKind says what a question is about.
+// An AskKind is the subject of a question.
 type AskKind string
 
 // The kinds of questions.
@@ -101,7 +101,7 @@ const (
 	AskPlan        AskKind = "plan"        // is the plan good?
 	AskChoice      AskKind = "choice"      // the model asks the user to choose: AskUserQuestion
 	AskElicitation AskKind = "elicitation" // an MCP server asks for something
-	AskDialog      AskKind = "dialog"      // the agent wants a dialog to be shown
+	AskDialog      AskKind = "dialog"      // the agent needs a dialog to be shown
 )
 
 // Ask is the data of a [KindAsk] entry: a question that everyone who may approve
@@ -111,19 +111,19 @@ type Ask struct {
 	Kind      AskKind `json:"kind"`
 	Tool      string  `json:"tool,omitempty"`
 	ToolUseID string  `json:"tool_use_id,omitempty"`
-	// Request is the agent's request, as the protocol has it.
+	// Request is the agent's request, as in the protocol.
 	Request json.RawMessage `json:"request"`
-	// Paths are the files that the call is about, links resolved, and Diff is what it
-	// would change in them, as far as that is known.
+	// Paths are the files that the call affects, with links resolved, and Diff is the
+	// change that it would make, if known.
 	Paths []string `json:"paths,omitempty"`
 	Diff  string   `json:"diff,omitempty"`
-	// Expires is when the question answers itself with no. Nil means never.
+	// Expires is when the hub denies the request by itself. Nil means never.
 	Expires *time.Time `json:"expires,omitempty"`
-	// Hash is of everything that a question shows. An answer repeats it.
+	// Hash is the hash of everything that a question shows. An answer repeats it.
 	Hash string `json:"hash"`
 }
 
-// hash returns what Hash is to be.
+// hash returns the value of Hash.
 func (a *Ask) hash() string {
 	shown, _ := json.Marshal([]any{a.Kind, a.Request, a.Paths, a.Diff})
 	return hashOf(shown)
@@ -142,20 +142,21 @@ type Answer struct {
 	Shown string `json:"shown,omitempty"`
 	// Response is the answer as the agent receives it: for tools a permission result.
 	Response json.RawMessage `json:"response,omitempty"`
-	// Kept is the earlier question, about an identical call, that was answered so.
+	// Kept is the earlier question about an identical call that this answer was given
+	// to.
 	Kept string `json:"kept,omitempty"`
-	// Outcome is why there is an answer.
+	// Outcome is the reason why there is an answer.
 	Outcome Outcome `json:"outcome"`
 }
 
-// An Outcome says why a question is not open any more.
+// An Outcome is the reason why a question is no longer open.
 type Outcome string
 
 // The outcomes of a question.
 const (
 	Answered  Outcome = "answered"
-	Expired   Outcome = "expired"   // nobody answered in time, which means no
-	Withdrawn Outcome = "withdrawn" // the agent does not need the answer any more
+	Expired   Outcome = "expired"   // nobody answered in time, which denies the request
+	Withdrawn Outcome = "withdrawn" // the agent no longer needs the answer
 )
 
 // Control is the data of a [KindControl] entry: a control request of the protocol that
@@ -171,26 +172,27 @@ type Changed struct {
 	Spec json.RawMessage `json:"spec"` // in place of [Created.Spec]
 }
 
-// HostChange is the data of a [KindHost] entry. Its number is the epoch of the host.
+// HostChange is the data of a [KindHost] entry. The entry's number is the epoch of the
+// host.
 type HostChange struct {
 	By Actor `json:"by"`
-	// Initialize is what the host registered: members of the initialize request. Nil
-	// means that the host is gone.
+	// Initialize holds the host's registration: members of the initialize request. Nil
+	// means that the host left.
 	Initialize map[string]json.RawMessage `json:"initialize,omitempty"`
 }
 
-// Ended is the data of a [KindEnded] entry: a turn is over without a result, or the
-// agent cannot be started.
+// Ended is the data of a [KindEnded] entry: a turn ended without a result, or the agent
+// cannot be started.
 type Ended struct {
 	Prompts []string `json:"prompts,omitempty"` // uuids
 	Reason  string   `json:"reason"`
 }
 
-// Rewound is the data of a [KindRewound] entry: the conversation goes on behind an
+// Rewound is the data of a [KindRewound] entry: the conversation continues after an
 // earlier message.
 type Rewound struct {
 	By Actor  `json:"by"`
-	To string `json:"to"` // the uuid of the last message that counts
+	To string `json:"to"` // the uuid of the last message that remains
 }
 
 // Cleared is the data of a [KindCleared] entry: the agent began a new session.
@@ -204,15 +206,15 @@ type Archived struct {
 	Archived bool  `json:"archived"`
 }
 
-// Trimmed is the data of a [KindTrimmed] entry, which a viewer also receives, without a
-// number, if it asks for entries that are gone.
+// Trimmed is the data of a [KindTrimmed] entry. A viewer that asks for removed entries
+// also receives one, without a number.
 type Trimmed struct {
-	Before uint64 `json:"before"` // entries with numbers below it are gone
-	// Removed entries that still count.
+	Before uint64 `json:"before"` // entries with lower numbers are gone
+	// State from removed entries that is still needed.
 	Created  *Created          `json:"created,omitempty"`
 	Session  string            `json:"session,omitempty"` // of the agent
 	Title    string            `json:"title,omitempty"`
-	Item     uint64            `json:"item,omitempty"` // of the inbox, up to which all are consumed
+	Item     uint64            `json:"item,omitempty"` // the last inbox item that was consumed
 	Prompts  []string          `json:"prompts,omitempty"`
 	Sticky   []json.RawMessage `json:"sticky,omitempty"`
 	Granted  []json.RawMessage `json:"granted,omitempty"`
@@ -223,7 +225,7 @@ type Trimmed struct {
 	Record   string            `json:"record,omitempty"` // the last one that had a frame
 }
 
-// A Phase says what a session is doing.
+// A Phase is the activity of a session.
 type Phase string
 
 // The phases of a session.
@@ -233,37 +235,37 @@ const (
 	RequiresAction Phase = "requires_action"
 )
 
-// State is what a session is doing now, the data of a [KindState] event.
+// State is the current state of a session, the data of a [KindState] event.
 type State struct {
 	Phase   Phase     `json:"phase"`
 	Since   time.Time `json:"since"`
 	N       uint64    `json:"n"`                 // the number of the last entry
-	Waiting []Waiting `json:"waiting,omitempty"` // what it waits for, if it requires action
-	Queued  []string  `json:"queued,omitempty"`  // uuids of prompts that wait for their turn
-	Tasks   []Task    `json:"tasks,omitempty"`   // that run in the background
+	Waiting []Waiting `json:"waiting,omitempty"` // the things it waits for, in RequiresAction
+	Queued  []string  `json:"queued,omitempty"`  // uuids of queued prompts
+	Tasks   []Task    `json:"tasks,omitempty"`   // in the background
 	Title   string    `json:"title,omitempty"`
 	Cwd     string    `json:"cwd,omitempty"`
-	// Session is the id of the agent's session. It differs from that of the hub's after
-	// the conversation was cleared.
+	// Session is the id of the agent's session. It differs from that of the hub's
+	// session after the conversation was cleared.
 	Session string `json:"session,omitempty"`
 	// Worktree is the branch of the session's own worktree, if it has one.
 	Worktree string `json:"worktree,omitempty"`
 	Archived bool   `json:"archived,omitempty"`
-	// Owner is the hub that runs it, empty if none does.
+	// Owner is the hub that runs the session, empty if none does.
 	Owner string `json:"owner,omitempty"`
 	// Host is the attached host, if there is one.
 	Host *HostState `json:"host,omitempty"`
-	// Problem says why the agent does not run, if it cannot be started.
+	// Problem is the reason why the agent cannot be started, if it cannot.
 	Problem string `json:"problem,omitempty"`
 
-	by Actor // who created it
+	by Actor // the actor that created it
 }
 
 // A Waiting is one thing that a session waits for.
 type Waiting struct {
 	Kind    string     `json:"kind"`              // "ask", or "host" for hooks and tools of a host that is away
 	ID      string     `json:"id"`                // of the question or the request
-	About   string     `json:"about"`             // a tool, or what the host is asked
+	About   string     `json:"about"`             // a tool, or the subject of the request to the host
 	Expires *time.Time `json:"expires,omitempty"` // nil means never
 }
 
@@ -274,7 +276,7 @@ type Task struct {
 	Description string `json:"description,omitempty"`
 }
 
-// HostState says who the host of a session is.
+// HostState describes the host of a session.
 type HostState struct {
 	By    Actor  `json:"by"`
 	Epoch uint64 `json:"epoch"`

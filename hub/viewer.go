@@ -9,28 +9,28 @@ import (
 )
 
 // A LaggedError ends the events of a viewer that does not keep up. The agent never
-// waits for one. Attaching again behind After misses nothing.
+// waits for a viewer. A viewer that attaches again behind After misses nothing.
 type LaggedError struct {
 	After uint64 // the number of the last entry that the viewer received
 }
 
-// Error says where to go on.
+// Error names the entry behind which to attach again.
 func (e *LaggedError) Error() string {
 	return fmt.Sprintf("hub: the viewer does not keep up; attach again behind entry %d", e.After)
 }
 
-// A viewer is a queue of events. The room puts them in and never waits; one goroutine
-// takes them out.
+// A viewer is a queue of events. The room adds events and never waits; one goroutine
+// removes them.
 type viewer struct {
 	from  uint64 // it reads entries up to this number from the journal
-	limit int    // bytes; pieces of answers are left out when half of them wait
+	limit int    // in bytes; pieces of answers are left out when the queue is half full
 
 	mu     sync.Mutex
 	events []Entry
 	bytes  int
-	lagged bool            // the queue was full, and ends here
-	over   error           // why there are no more events; nil if there may be
-	skips  map[string]bool // streams of which pieces were left out, by their parent_tool_use_id
+	lagged bool            // the queue was full and ends here
+	over   error           // why there are no more events; nil if there may be more
+	skips  map[string]bool // streams with pieces that were left out, by their parent_tool_use_id
 	bell   chan struct{}   // holds a token if there is something new
 }
 
@@ -38,7 +38,7 @@ func newViewer(limit int) *viewer {
 	return &viewer{limit: limit, skips: map[string]bool{}, bell: make(chan struct{}, 1)}
 }
 
-// put adds an event. A state takes the place of one that waits at the end.
+// put adds an event. A state replaces a state at the end of the queue.
 func (v *viewer) put(e Entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,8 +62,8 @@ func (v *viewer) put(e Entry) {
 
 func size(e *Entry) int { return len(e.Data) + 64 }
 
-// skip reports whether a piece is left out. Once one is, all that follow of its block
-// are, and the viewer gets the whole block instead.
+// skip reports whether to leave a piece out. Once it leaves one out, it leaves out the
+// rest of that block as well, and the viewer gets the whole block instead.
 func (v *viewer) skip(data json.RawMessage) bool {
 	full := v.bytes+len(data) > v.limit/2
 	if !full && len(v.skips) == 0 {
@@ -86,7 +86,7 @@ func (v *viewer) skip(data json.RawMessage) bool {
 	return v.skips[e.ParentToolUseID]
 }
 
-// end ends the queue for a reason, behind the events that wait.
+// end ends the queue for a reason, after the events that are queued.
 func (v *viewer) end(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -103,8 +103,8 @@ func (v *viewer) ring() {
 	}
 }
 
-// take returns the events that wait. If there are none, over says why there will be
-// none, and lagged that the queue was full.
+// take returns the events that are queued. If there are none, over is the reason why
+// there will be none, and lagged reports that the queue was full.
 func (v *viewer) take() (events []Entry, lagged bool, over error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/internal/worktree"
 )
 
-// ErrChanged is returned when a worktree that has changes would be removed, or merged
-// without them.
+// ErrChanged means that a worktree has changes that removing it would lose, or that
+// merging it would leave out.
 var ErrChanged = worktree.ErrChanged
 
 // A Worktree is the git worktree of a session.
@@ -19,21 +19,22 @@ type Worktree struct {
 	Dir     string `json:"dir"`
 	Branch  string `json:"branch"`
 	Main    string `json:"main"`    // the main worktree of the repository
-	Files   int    `json:"files"`   // that are not committed
-	Commits int    `json:"commits"` // that the main worktree does not have
-	// Problem says why it cannot be read, for example because it was removed.
+	Files   int    `json:"files"`   // not committed
+	Commits int    `json:"commits"` // not in the main worktree
+	// Problem is the reason why the worktree cannot be read, for example because it was
+	// removed.
 	Problem string `json:"problem,omitempty"`
 }
 
-// addWorktree makes the worktree that a spec asks for, and has the session work in it. The
-// returned function removes it again.
+// addWorktree creates the worktree that a spec asks for, and changes the spec so that the
+// session works in it. The returned function removes it again.
 func addWorktree(ctx context.Context, spec *Spec) (undo func(), err error) {
 	tree, err := worktree.Add(ctx, spec.Cwd, spec.AddWorktree)
 	if err != nil {
 		return nil, err
 	}
 	dir := tree.Dir
-	if real, err := filepath.EvalSymlinks(spec.Cwd); err == nil { // the same place within it
+	if real, err := filepath.EvalSymlinks(spec.Cwd); err == nil { // the same directory within it
 		if sub, err := filepath.Rel(tree.Main, real); err == nil && filepath.IsLocal(sub) {
 			dir = filepath.Join(dir, sub)
 		}
@@ -67,9 +68,9 @@ func (h *Hub) Worktrees(ctx context.Context, by Actor) ([]Worktree, error) {
 	return all, nil
 }
 
-// MergeWorktree merges the branch of the session's worktree into the one that is checked
-// out in the main worktree. The session must not run. The error is [ErrChanged] if files
-// are not committed; if the branches conflict, nothing is changed.
+// MergeWorktree merges the branch of the session's worktree into the branch that is
+// checked out in the main worktree. The session must not be running. The error is
+// [ErrChanged] if files are not committed. If the branches conflict, nothing changes.
 func (s *Session) MergeWorktree(ctx context.Context, by Actor) error {
 	tree, err := s.worktree(ctx, by, "merge worktrees")
 	if err != nil {
@@ -78,8 +79,8 @@ func (s *Session) MergeWorktree(ctx context.Context, by Actor) error {
 	return tree.Merge(ctx)
 }
 
-// RemoveWorktree removes the session's worktree and its branch. The session must not run.
-// The error is [ErrChanged] if that would lose something, unless force is set.
+// RemoveWorktree removes the session's worktree and its branch. The session must not be
+// running. The error is [ErrChanged] if that would lose changes, unless force is set.
 func (s *Session) RemoveWorktree(ctx context.Context, by Actor, force bool) error {
 	tree, err := s.worktree(ctx, by, "remove worktrees")
 	if err != nil {
@@ -88,7 +89,7 @@ func (s *Session) RemoveWorktree(ctx context.Context, by Actor, force bool) erro
 	return tree.Remove(ctx, force)
 }
 
-// worktree returns the worktree of a session that does not run.
+// worktree returns the worktree of a session that is not running.
 func (s *Session) worktree(ctx context.Context, by Actor, to string) (*worktree.Tree, error) {
 	if err := s.hub.check(ctx, by, s.id, MayAdmin, to); err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func (s *Session) worktree(ctx context.Context, by Actor, to string) (*worktree.
 	if err != nil {
 		return nil, err
 	}
-	if tree.Branch != state.Worktree { // the session changed it; its commits are elsewhere
+	if tree.Branch != state.Worktree { // the session switched branches; its commits are elsewhere
 		return nil, fmt.Errorf("hub: the worktree has the branch %q checked out, not %q", tree.Branch, state.Worktree)
 	}
 	return tree, nil

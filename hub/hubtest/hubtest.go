@@ -1,5 +1,5 @@
-// Package hubtest tests what every hub.Backend must hold, so that a backend of your
-// own can run the same tests:
+// Package hubtest tests implementations of hub.Backend, so that your own backend can
+// run the same tests:
 //
 //	func TestBackend(t *testing.T) {
 //		hubtest.Run(t, func(t *testing.T) func() hub.Backend {
@@ -8,7 +8,7 @@
 //		})
 //	}
 //
-// It knows a backend by its interface only.
+// It uses nothing but the interface of a backend.
 package hubtest
 
 import (
@@ -28,9 +28,9 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Run tests backends. It calls open for each test, and each gets a place that holds
-// no session; what open returns opens a backend there, as often as it is called. Two
-// of them are to each other as those of two processes.
+// Run tests backends. It calls open once per test, for a place that holds no session.
+// The function that open returns opens a backend there each time that it is called. Two
+// of these backends must behave like those of two processes.
 func Run(t *testing.T, open func(t *testing.T) func() hub.Backend) {
 	for _, r := range []struct {
 		name string
@@ -72,7 +72,7 @@ func Run(t *testing.T, open func(t *testing.T) func() hub.Backend) {
 	}
 }
 
-// Entries returns entries with the numbers behind last, for tests.
+// Entries returns n entries with the numbers after last, for tests.
 func Entries(last uint64, n int) []hub.Entry {
 	var all []hub.Entry
 	for i := range n {
@@ -136,12 +136,12 @@ func appendThenRead(t *testing.T, open func() hub.Backend) {
 	same(t, read(t, b, id, 0), want)
 	same(t, read(t, open(), id, 0), want)
 	got := read(t, b, id, 0)
-	copy(got[0].Data, "XXXXXXXX") // entries belong to the reader
+	copy(got[0].Data, "XXXXXXXX") // the reader owns the entries
 	same(t, read(t, b, id, 0), want)
 	data := json.RawMessage(`{"a":1}`)
 	e := hub.Entry{N: 6, Kind: hub.KindOwner, Time: now(), Data: data}
 	mustAppend(t, b, id, 5, e)
-	copy(data, "XXXXXXX") // and the backend keeps nothing of its caller
+	copy(data, "XXXXXXX") // and the backend keeps no reference to the caller's data
 	if got := read(t, b, id, 5); len(got) != 1 || string(got[0].Data) != `{"a":1}` {
 		t.Errorf("got %+v", got)
 	}
@@ -336,7 +336,7 @@ func readLarge(t *testing.T, open func() hub.Backend) {
 	mustAppend(t, b, id, 3, Entries(3, 1)...)
 }
 
-// next returns the next n values of an iterator, which it leaves then.
+// next returns the next n values of an iterator, and then ends the iteration.
 func next[T any](t *testing.T, n int, seq func(ctx context.Context) iter.Seq2[T, error], then func()) []T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -422,7 +422,7 @@ func trim(t *testing.T, open func() hub.Backend) {
 	if err := b.Append(t.Context(), id, 3, Entries(3, 1)); !errors.Is(err, hub.ErrConflict) {
 		t.Errorf("expecting a number that is gone: %v, want ErrConflict", err)
 	}
-	if err := b.Trim(t.Context(), id, 100); err != nil { // all but the last, or the next number is not known
+	if err := b.Trim(t.Context(), id, 100); err != nil { // all but the last, or the next number would be unknown
 		t.Fatal(err)
 	}
 	if got := read(t, open(), id, 0); len(got) != 1 || got[0].N != 11 {
@@ -499,7 +499,7 @@ func lease(t *testing.T, open func() hub.Backend) {
 	if err != nil {
 		t.Fatalf("after Close: %v", err)
 	}
-	l.Close() // the old one has no hold on the new one
+	l.Close() // closing the old one does not affect the new one
 	if again, err := one.Lease(t.Context(), id); !errors.Is(err, hub.ErrLocked) {
 		if err == nil {
 			again.Close()
@@ -792,7 +792,7 @@ func deleted(t *testing.T, open func() hub.Backend) {
 	if err := one.Append(t.Context(), id, 2, Entries(2, 1)); !errors.Is(err, hub.ErrConflict) {
 		t.Errorf("Append to what is gone: %v, want ErrConflict", err)
 	}
-	mustAppend(t, one, id, 0, Entries(0, 1)...) // it can begin anew
+	mustAppend(t, one, id, 0, Entries(0, 1)...) // it can start over
 }
 
 func apart(t *testing.T, open func() hub.Backend) {

@@ -21,7 +21,7 @@ import (
 
 // A Client uses the hub of another process. It is safe for concurrent use.
 type Client struct {
-	// Name is whom others see as the sender of prompts and answers. Empty means "user".
+	// Name is the sender of prompts and answers that others see. Empty means "user".
 	Name string
 
 	path string
@@ -30,23 +30,23 @@ type Client struct {
 
 var _ hub.Client = (*Client)(nil)
 
-// NewClient returns a client of the hub that serves the socket at a path.
+// NewClient returns a client of the hub that serves the socket at path.
 func NewClient(path string) *Client {
 	dialer := func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) }
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dialer}}}
 }
 
-// Close closes connections that nobody uses.
+// Close closes idle connections.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
 }
 
-// A GoneError says that no hub answers, or that it ended before it had answered.
+// A GoneError means that no hub answers, or that the hub ended before it had answered.
 type GoneError struct {
 	Path string // of the socket
 	Err  error
-	// Sent says that the request may have taken effect.
+	// Sent reports that the request may have taken effect.
 	Sent bool
 }
 
@@ -67,7 +67,7 @@ func (c *Client) gone(ctx context.Context, err error) error {
 	return &GoneError{c.path, err, !errors.As(err, &op) || op.Op != "dial"}
 }
 
-// do sends a request and decodes the answer into v, which may be nil.
+// do sends a request and decodes the response into v, which may be nil.
 func (c *Client) do(ctx context.Context, method, path string, body, v any) error {
 	var data []byte
 	if body != nil {
@@ -90,7 +90,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, v any) error
 	return json.Unmarshal(data, v)
 }
 
-// send sends a request. The answer is one with success.
+// send sends a request and returns the response if it is a success.
 func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://hub/v1"+path, bytes.NewReader(body))
 	if err != nil {
@@ -115,8 +115,8 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	return nil, &Error{Status: resp.StatusCode, Message: strings.TrimSpace(string(text))}
 }
 
-// Differs returns the names of the variables that are not the same in an environment and
-// in that of the hub: see [hub.Config].
+// Differs returns the names of the variables that differ between env and the environment
+// of the hub: see [hub.Config].
 func (c *Client) Differs(ctx context.Context, env []string) (names []string, err error) {
 	var theirs []string
 	if err := c.do(ctx, "GET", "/environment", nil, &theirs); err != nil {
@@ -251,8 +251,8 @@ func (c *Client) Schedules(ctx context.Context, of string) (all []hub.Schedule, 
 	return all, err
 }
 
-// Shutdown ends the process of the hub, or what it does for this socket. Sessions are left
-// as they are, and continue with the next hub.
+// Shutdown ends the process of the hub, or its service on this socket. Sessions stay as
+// they are, and continue with the next hub.
 func (c *Client) Shutdown(ctx context.Context) error { return c.do(ctx, "POST", "/shutdown", nil, nil) }
 
 // Worktrees implements [hub.Client].
@@ -296,7 +296,7 @@ func (c *Client) Attach(ctx context.Context, id string, after uint64) iter.Seq2[
 	}
 }
 
-// lines yields the lines that the hub sends, until it ends them with an error.
+// lines yields the lines that the hub sends, until the hub ends them with an error.
 func (c *Client) lines(ctx context.Context, body io.Reader) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		r := bufio.NewReaderSize(body, 64<<10)
@@ -304,7 +304,7 @@ func (c *Client) lines(ctx context.Context, body io.Reader) iter.Seq2[[]byte, er
 			line, err := r.ReadBytes('\n')
 			if err != nil {
 				if err == io.EOF {
-					err = io.ErrUnexpectedEOF // a hub that ends it says why
+					err = io.ErrUnexpectedEOF // a hub that ends them sends the reason
 				}
 				yield(nil, c.gone(ctx, err))
 				return

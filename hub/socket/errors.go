@@ -9,21 +9,21 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// An Error is an answer of the hub that is not the one that was asked for. It wraps the
-// hub's own error, if that is one that callers look for.
+// An Error is an error response of the hub. It wraps the hub's own error if that is one
+// that callers check for.
 type Error struct {
-	Status  int // of HTTP
+	Status  int // the HTTP status
 	Message string
 	err     error
 }
 
-// Error returns the hub's words.
+// Error returns the hub's message.
 func (e *Error) Error() string { return e.Message }
 
 // Unwrap returns the hub's error, or nil.
 func (e *Error) Unwrap() error { return e.err }
 
-// sentinels are the errors that cross the socket by their name.
+// sentinels are the errors that are sent over the socket by name.
 var sentinels = []struct {
 	name   string
 	err    error
@@ -40,7 +40,7 @@ var sentinels = []struct {
 	{"closed", hub.ErrClosed, http.StatusServiceUnavailable},
 }
 
-// A failure is an error as it crosses the socket.
+// A failure is an error as it is sent over the socket.
 type failure struct {
 	Error    string               `json:"error"`
 	Status   int                  `json:"status"`
@@ -89,7 +89,7 @@ func (f *failure) err() error {
 	return e
 }
 
-// fail answers a request with an error.
+// fail responds to a request with an error.
 func fail(w http.ResponseWriter, err error) {
 	f := failureOf(err)
 	w.Header().Set("Content-Type", "application/json")

@@ -13,18 +13,18 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A host at a socket keeps one response open, by which it receives the agent's requests,
-// and sends each answer in a request of its own.
+// A host at a socket keeps one response open, on which it receives the agent's requests,
+// and sends each answer in a separate request.
 
 // hostLine is one line of that response.
 type hostLine struct {
-	Epoch   uint64          `json:"epoch,omitempty"`   // in the first one
-	Link    string          `json:"link,omitempty"`    // in the first one: names the host in its answers
+	Epoch   uint64          `json:"epoch,omitempty"`   // in the first line
+	Link    string          `json:"link,omitempty"`    // in the first line: names the host in its answers
 	Call    string          `json:"call,omitempty"`    // names a request
-	Request json.RawMessage `json:"request,omitempty"` // nil means that the answer is not needed any more
+	Request json.RawMessage `json:"request,omitempty"` // nil means that the answer is no longer needed
 }
 
-// hostRegistration is what a host begins with.
+// hostRegistration is the body of the request that attaches a host.
 type hostRegistration struct {
 	Initialize map[string]json.RawMessage `json:"initialize"`
 	TakeOver   bool                       `json:"take_over"`
@@ -36,7 +36,7 @@ type hostAnswer struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-// A remoteHost is a host that is attached by the socket.
+// A remoteHost is a host that is attached over the socket.
 type remoteHost struct {
 	lines chan hostLine
 	done  <-chan struct{} // closed when it has left
@@ -133,14 +133,14 @@ func (s *server) serveHost(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// remote returns the host that a request is from.
+// remote returns the host that sent a request.
 func (s *server) remote(r *http.Request) *remoteHost {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hosts[r.PathValue("link")]
 }
 
-// hostAnswers takes the answer of a host.
+// hostAnswers receives the answer of a host.
 func (s *server) hostAnswers(w http.ResponseWriter, r *http.Request) {
 	answer, ok := read[hostAnswer](w, r)
 	if !ok {
@@ -155,7 +155,7 @@ func (s *server) hostAnswers(w http.ResponseWriter, r *http.Request) {
 			call <- answer
 		}
 	}
-	reply(w, struct{}{}, nil) // an answer that came too late harms nobody
+	reply(w, struct{}{}, nil) // an answer that comes too late does no harm
 }
 
 // hostLeaves detaches a host for good.
@@ -209,8 +209,7 @@ func (c *Client) Host(ctx context.Context, id string, opts hub.HostOptions) (hub
 	return l, nil
 }
 
-// run receives requests until the link ends. It sends the outcome of the attachment to
-// ready.
+// run receives requests until the link ends. It sends the result of attaching to ready.
 func (l *hostLink) run(ctx context.Context, path string, body []byte, handle func(context.Context, *wire.ControlRequest) (json.RawMessage, error), ready chan<- error) {
 	defer close(l.done)
 	defer l.stop(hub.ErrClosed)
@@ -258,7 +257,7 @@ func (l *hostLink) run(ctx context.Context, path string, body []byte, handle fun
 	}
 }
 
-// answer has a request answered, and sends the answer.
+// answer calls handle with a request, and sends the answer.
 func (l *hostLink) answer(ctx context.Context, in hostLine, handle func(context.Context, *wire.ControlRequest) (json.RawMessage, error)) {
 	var out hostAnswer
 	m, err := wire.Decode(in.Request)

@@ -13,24 +13,24 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Own says why a process holds a hub of its own.
+// Own is the reason why a process holds a hub of its own.
 type Own struct {
-	// Private means that this process descends from a session or may not use the hub for
+	// Private means that this process descends from a session, or may not use the hub for
 	// another reason. Its hub must share no journals with others, so that a command of an
 	// agent cannot approve the agent's calls.
 	Private bool
-	// Differs names variables that are not the same in the hub that runs.
+	// Differs names the variables that differ from those of the running hub.
 	Differs []string
 }
 
 // CheckSelf returns an error if this process is a command that an agent runs, as far as the
-// system says where it comes from.
+// system shows where it comes from.
 func CheckSelf() error { return descends() }
 
-// Join returns access to the hub that serves the socket at a path. If none does, or if its
-// environment is not env, hold makes one in this process, which the access closes. A nil env
-// is as every other. The hub may be killed: the access then joins the next one, or holds its
-// own, and viewers go on where they were.
+// Join returns a client of the hub that serves the socket at path. If there is no hub, or
+// its environment is not env, Join calls hold to create one in this process, which the
+// client closes. A nil env matches every environment. If the hub is killed, the client joins
+// the next one or holds its own, and viewers continue where they were.
 func Join(ctx context.Context, path string, by hub.Actor, env []string, hold func(Own) (*hub.Hub, error)) (hub.Client, error) {
 	j := &joined{path: path, by: by, env: env, hold: hold}
 	_, err := j.client(ctx, nil)
@@ -40,7 +40,7 @@ func Join(ctx context.Context, path string, by hub.Actor, env []string, hold fun
 	return j, nil
 }
 
-// joined is access to whichever hub there is.
+// joined is a client of whichever hub is running.
 type joined struct {
 	path string
 	by   hub.Actor
@@ -55,7 +55,7 @@ type joined struct {
 
 var _ hub.Client = (*joined)(nil)
 
-// client returns access to the hub that runs; lost is one that does not any more.
+// client returns a client of the running hub. lost is a client whose hub is gone.
 func (j *joined) client(ctx context.Context, lost hub.Client) (hub.Client, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -99,7 +99,7 @@ func (j *joined) client(ctx context.Context, lost hub.Client) (hub.Client, error
 	return j.now, nil
 }
 
-// Close implements [hub.Client]. It ends agents of the hub that this process holds.
+// Close implements [hub.Client]. It also ends the agents of the hub that this process holds.
 func (j *joined) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -114,8 +114,8 @@ func (j *joined) Close() error {
 	return err
 }
 
-// with calls f with the hub that runs, and again with the next one if it was killed. A
-// request that may have taken effect is sent again only if that does no harm.
+// with calls f with the running hub, and again with the next one if the hub was killed. It
+// repeats a request that may have taken effect only if that does no harm.
 func (j *joined) with(ctx context.Context, harmless bool, f func(hub.Client) error) error {
 	var lost hub.Client
 	for {
@@ -173,8 +173,8 @@ func (j *joined) Initialized(ctx context.Context, id string) (resp *wire.Initial
 	return resp, err
 }
 
-// Attach implements [hub.Client]. It goes on in the next hub if one is killed. The
-// current state then comes again.
+// Attach implements [hub.Client]. It continues in the next hub if one is killed. The viewer
+// then receives the current state again.
 func (j *joined) Attach(ctx context.Context, id string, after uint64) iter.Seq2[hub.Entry, error] {
 	return func(yield func(hub.Entry, error) bool) {
 		var lost hub.Client
@@ -219,7 +219,7 @@ func (j *joined) Answer(ctx context.Context, id string, ans hub.Answer) error {
 		err := c.Answer(ctx, id, ans)
 		var late *hub.AnsweredError
 		if again && errors.As(err, &late) && late.Answer.By.Name == j.by.Name && string(late.Answer.Response) == string(ans.Response) {
-			return nil // the hub that is gone took it
+			return nil // the hub that is gone accepted it
 		}
 		again = true
 		return err

@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 )
 
-// maxPath is how long the path of a socket can be.
+// maxPath is the longest path that a socket can have.
 const maxPath = 107
 
-// short returns another path of a socket whose path is too long for the kernel. It holds
-// as long as the file is open, which is nil if the path is short enough.
+// short returns another path for a socket if its path is too long for the kernel. That
+// path is valid as long as the returned file is open. The file is nil if the path is
+// short enough.
 func short(path string) (string, *os.File, error) {
 	if len(path) <= maxPath {
 		return path, nil, nil

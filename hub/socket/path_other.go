@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// maxPath is how long the path of a socket can be on every system.
+// maxPath is the longest path that a socket can have on every system.
 const maxPath = 103
 
 // short returns the path of a socket, or an error if it is too long for the kernel.

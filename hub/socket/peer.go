@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// errSession is the answer to a process that descends from a session.
+// errSession rejects a process that descends from a session.
 var errSession = errors.New("a command that an agent runs may not use the hub: it could approve its own calls")
 
-// errOrphan is the answer to a process that may descend from a session.
+// errOrphan rejects a process that may descend from a session.
 var errOrphan = errors.New("a process without a parent that is older than the hub may not use it: it could be a command that an agent runs. Use a terminal that was open before the hub started, or parley serve")
 
-// marks are variables in the environment of commands that an agent runs.
+// marks are environment variables that every command of an agent has.
 var marks = [][]byte{[]byte("CLAUDECODE="), []byte("PARLEY_CONN_ID="), []byte("PARLEY_EPOCH=")}
 
 // checkMarks returns an error if an environment is that of a command that an agent runs.
@@ -30,17 +30,17 @@ func checkMarks(env []byte) error {
 	return nil
 }
 
-// A process is what the system says of one.
+// A process is the system's information about a process.
 type process struct {
 	parent  int
-	env     []byte    // its environment, each variable ended by a zero byte
-	unread  error     // why env is not known
-	ours    bool      // it runs this program, or may
-	started time.Time // set where orphans have no parent that says where they come from
+	env     []byte    // its environment; each variable ends with a zero byte
+	unread  error     // why env is unknown
+	ours    bool      // it runs this program, or may run it
+	started time.Time // set on systems where orphans do not keep a parent that shows where they come from
 }
 
-// checkChain returns an error if a process, or one that it descends from, is or may be run
-// by an agent. If the system gives the orphans of this process to another one, since is when
+// checkChain returns an error if an agent runs, or may run, a process or one of its
+// ancestors. If the system gives the orphans of this process to another one, since is when
 // this process started: the oldest ancestor must be older.
 func checkChain(pid int, look func(pid int) (process, error), since time.Time) error {
 	for step := 0; pid > 1; step++ {
@@ -71,8 +71,8 @@ func checkChain(pid int, look func(pid int) (process, error), since time.Time) e
 	return nil
 }
 
-// parseArguments takes apart what macOS returns for kern.procargs2: the number of arguments,
-// the path of the program, the arguments and the environment.
+// parseArguments parses the result of kern.procargs2 on macOS: the number of arguments, the
+// path of the program, the arguments and the environment.
 func parseArguments(raw []byte) (exe string, env []byte, err error) {
 	if len(raw) < 4 {
 		return "", nil, errors.New("the arguments of the process are cut off")

@@ -17,10 +17,10 @@ func Adopt() error { return nil }
 // Reap does nothing on this system.
 func Reap(context.Context) {}
 
-// checkPeer returns an error unless the process at the other end of a connection may use
-// the hub: it is of the same user, and neither it nor any process that it descends from
-// is this one, runs this program, or is marked as run by an agent. A process whose oldest
-// ancestor is younger than this one may be an orphan of an agent, and is refused.
+// checkPeer returns an error unless the process at the other end of a connection may use the
+// hub. It must belong to the same user, and neither it nor any of its ancestors may be this
+// process, run this program, or be marked as run by an agent. A process whose oldest
+// ancestor is younger than this process may be an orphan of an agent, and is rejected.
 func checkPeer(c net.Conn) error {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
@@ -54,7 +54,7 @@ func checkPeer(c net.Conn) error {
 }
 
 // CheckPeer checks the process at the other end of a unix socket: see checkPeer. Over TCP it
-// refuses none: whoever comes that way needs a token.
+// rejects none, because a TCP client needs a token.
 func CheckPeer(c net.Conn) error {
 	if _, ok := c.(*net.UnixConn); ok {
 		return checkPeer(c)
@@ -83,7 +83,7 @@ func lookUp(pid int) (process, error) {
 	}
 	p := process{parent: int(info.Eproc.Ppid), started: startOf(info)}
 	raw, err := unix.SysctlRaw("kern.procargs2", pid)
-	if err != nil { // as for processes of root
+	if err != nil { // for example for processes of root
 		p.unread = err
 		return p, nil
 	}

@@ -15,14 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Adopt makes this process the parent of its descendants whose own parents have ended,
-// so that none of them can hide where it comes from. It is called before any session
-// runs.
+// Adopt makes this process the parent of its descendants whose own parents have ended, so
+// that none of them can hide where it comes from. Call it before any session runs.
 func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // checkPeer returns an error unless the process at the other end of a connection may use
-// the hub: it is of the same user, and neither it nor any process that it descends from
-// is this one, runs this program, or is marked as run by an agent.
+// the hub. It must belong to the same user, and neither it nor any of its ancestors may
+// be this process, run this program, or be marked as run by an agent.
 func checkPeer(c net.Conn) error {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
@@ -54,20 +53,20 @@ func descends() error {
 	return checkAncestors(os.Getppid())
 }
 
-// checkAncestors returns an error if a process, or one that it descends from, is or may
-// be run by an agent.
+// checkAncestors returns an error if an agent runs, or may run, a process or one of its
+// ancestors.
 func checkAncestors(pid int) error {
 	return checkChain(pid, lookUp, time.Time{})
 }
 
-// lookUp reads what /proc holds of a process.
+// lookUp reads the information about a process from /proc.
 func lookUp(pid int) (p process, err error) {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
 		return p, err
 	}
 	if p.env, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); errors.Is(err, fs.ErrPermission) {
-		// The process cannot be traced, as this program and that of another user. Its
+		// The process cannot be traced, like this program or that of another user. Its
 		// ancestors are visible all the same.
 		p.ours = isHidden(pid)
 	} else if err != nil {
@@ -80,7 +79,7 @@ func lookUp(pid int) (p process, err error) {
 	if err != nil {
 		return p, err
 	}
-	// The name, in parentheses, may hold anything.
+	// The name, in parentheses, may contain anything.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 2 {
 		return p, errors.New("its parent is not known")
@@ -89,16 +88,16 @@ func lookUp(pid int) (p process, err error) {
 	return p, err
 }
 
-// isHidden reports whether a process that cannot be traced may be this program: it is of
-// this user and has the same name.
+// isHidden reports whether a process that cannot be traced may be this program: it
+// belongs to this user and has the same name.
 func isHidden(pid int) bool {
 	ours, err := os.ReadFile("/proc/self/comm")
 	theirs, err2 := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return err != nil || err2 != nil || userOf(pid) == os.Getuid() && bytes.Equal(ours, theirs)
 }
 
-// userOf returns the user of a process, -1 if it is gone. The owner of its files in /proc
-// is root if it cannot be traced.
+// userOf returns the user id of a process, or -1 if the process is gone. It cannot use
+// the owner of the files in /proc, which is root for a process that cannot be traced.
 func userOf(pid int) int {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := bytes.Cut(status, []byte("\nUid:"))
@@ -110,8 +109,8 @@ func userOf(pid int) int {
 	return -1
 }
 
-// Reap ends what is left of adopted processes that have ended, until ctx ends. A process
-// that this one started and waits for is gone long before.
+// Reap collects adopted processes that have ended, until ctx ends. Processes that this
+// one started and waits for are collected long before.
 func Reap(ctx context.Context) {
 	before := map[int]bool{}
 	for {

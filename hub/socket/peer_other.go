@@ -16,14 +16,14 @@ func Adopt() error { return nil }
 // Reap does nothing on this system.
 func Reap(context.Context) {}
 
-// checkPeer refuses every process: on this system it cannot be known where it comes
-// from, and a command that an agent runs could approve its own calls.
+// checkPeer rejects every process: on this system the origin of a process is unknown,
+// and a command that an agent runs could approve its own calls.
 func checkPeer(net.Conn) error {
 	return errors.New("the hub cannot be shared on this system: it is not known which process connects")
 }
 
-// CheckPeer refuses every process at a unix socket: see checkPeer. Over TCP it refuses
-// none: whoever comes that way needs a token.
+// CheckPeer rejects every process at a unix socket: see checkPeer. Over TCP it rejects
+// none, because a TCP client needs a token.
 func CheckPeer(c net.Conn) error {
 	if _, ok := c.(*net.UnixConn); ok {
 		return checkPeer(c)
@@ -31,6 +31,6 @@ func CheckPeer(c net.Conn) error {
 	return nil
 }
 
-// descends returns an error if this process descends from a session, as far as that can
-// be known.
+// descends returns an error if this process descends from a session, as far as the
+// environment shows.
 func descends() error { return checkMarks([]byte(strings.Join(os.Environ(), "\x00"))) }

@@ -16,10 +16,10 @@ import (
 	"strings"
 )
 
-// CheckPeer returns an error unless the process at the other end of a connection may use
-// a hub: it is not a command that an agent runs. Neither it nor any process that it
-// descends from is this one, runs this program, or is marked as run by an agent. On a
-// unix socket it is of the same user, too. Over TCP it is checked if it is on this
+// CheckPeer returns an error unless the process at the other end of a connection may use a
+// hub, because it is not a command that an agent runs. Neither the process nor any of its
+// ancestors may be this process, run this program, or be marked as run by an agent. On a
+// unix socket it must also belong to the same user. A TCP peer is checked if it is on this
 // machine and this process runs commands; see [Adopt].
 func CheckPeer(c net.Conn) error {
 	if t, ok := c.(*tls.Conn); ok {
@@ -31,7 +31,7 @@ func CheckPeer(c net.Conn) error {
 	return checkPeer(c)
 }
 
-// checkTCP checks the process of this machine that made a connection.
+// checkTCP checks the process on this machine that opened a connection.
 func checkTCP(c net.Conn) error {
 	if !hasChildren() {
 		return nil // no agent runs a command
@@ -46,10 +46,10 @@ func checkTCP(c net.Conn) error {
 		return fmt.Errorf("the peer cannot be checked: %w", err)
 	}
 	if inode == "" || inode == "0" || uid != os.Geteuid() {
-		return nil // of another machine, another user or another network namespace, or gone
+		return nil // on another machine, of another user, in another network namespace, or gone
 	}
 	holders := 0
-	var hidden []int // processes of this user that cannot be looked into
+	var hidden []int // processes of this user that cannot be inspected
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
 		return fmt.Errorf("the peer cannot be checked: %w", err)
@@ -77,21 +77,21 @@ func checkTCP(c net.Conn) error {
 	if holders > 0 {
 		return nil
 	}
-	// One of those has it, such as sshd for a forwarded port. No command of an agent may be
-	// among them.
+	// One of the hidden processes has the socket, such as sshd for a forwarded port. None
+	// of them may be a command of an agent.
 	for _, pid := range hidden {
 		if err := checkAncestors(pid); err != nil {
 			return err
 		}
 	}
-	if len(hidden) == 0 { // it was between two processes
+	if len(hidden) == 0 { // the socket was between two processes
 		return errors.New("the peer cannot be checked: no process has the other end")
 	}
 	return nil
 }
 
-// findSocket returns the inode and the user of the socket of this machine with a local
-// and a remote address, "" if there is none.
+// findSocket returns the inode and the user of the socket on this machine with the given
+// local and remote address. The inode is "" if there is none.
 func findSocket(local, remote netip.AddrPort) (inode string, uid int, err error) {
 	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(name)
@@ -116,7 +116,7 @@ func findSocket(local, remote netip.AddrPort) (inode string, uid int, err error)
 	return "", 0, nil
 }
 
-// sameAddress reports whether an address as the kernel prints it is another one.
+// sameAddress reports whether text, an address as the kernel prints it, equals want.
 func sameAddress(text string, want netip.AddrPort) bool {
 	host, port, _ := strings.Cut(text, ":")
 	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != want.Port() {
@@ -126,7 +126,7 @@ func sameAddress(text string, want netip.AddrPort) bool {
 	if err != nil || len(raw)%4 != 0 {
 		return false
 	}
-	for i := 0; i < len(raw); i += 4 { // words of this machine's byte order
+	for i := 0; i < len(raw); i += 4 { // words in this machine's byte order
 		binary.BigEndian.PutUint32(raw[i:], binary.NativeEndian.Uint32(raw[i:]))
 	}
 	ip, ok := netip.AddrFromSlice(raw)
@@ -148,8 +148,8 @@ func holds(pid int, inode string) (bool, error) {
 	return false, nil
 }
 
-// hasChildren reports whether this process has any. Those that lost their parent are its
-// own: see [Adopt].
+// hasChildren reports whether this process has children. They include descendants that lost
+// their parent: see [Adopt].
 func hasChildren() bool {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -2,8 +2,8 @@
 // socket that only this user can open.
 //
 // It is a thin layer: requests are HTTP with JSON, events are lines of JSON, and every
-// rule is the hub's but one. A process that descends from a session is refused, so that
-// a command that an agent runs cannot approve its own calls.
+// rule but one is the hub's. The layer rejects a process that descends from a session, so
+// that a command that an agent runs cannot approve its own calls.
 package socket
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// ErrRunning is returned by [Listen] when another process serves the socket.
+// ErrRunning means that another process serves the socket: see [Listen].
 var ErrRunning = errors.New("socket: a hub is running already")
 
-// Listen makes the socket at a path. Its directory is made if need be; both are for
-// this user only. A socket that a process left behind when it died is replaced.
+// Listen creates the socket at path, and its directory if necessary. Only this user can
+// access them. It replaces a socket that a process left behind when it died.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
@@ -42,7 +42,7 @@ func Listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	os.Remove(path)
-	// Nobody else can reach it in between: the directory is ours alone.
+	// Nobody else can reach it in between: only this user can access the directory.
 	name, dir, err := short(path)
 	var l net.Listener
 	if err == nil {
@@ -59,8 +59,8 @@ func Listen(path string) (net.Listener, error) {
 	return &listener{l, lock, dir}, nil
 }
 
-// takeLock locks the lock of a socket. A hub that was just killed may leave it locked for
-// a moment, by a process that it was about to start.
+// takeLock acquires the lock of a socket. If a hub was just killed, a process that it was
+// about to start may hold the lock for a moment.
 func takeLock(lock *os.File, path string) error {
 	for until := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		err := filelock.Try(lock)
@@ -79,8 +79,8 @@ func takeLock(lock *os.File, path string) error {
 	}
 }
 
-// answers reports whether a hub answers at a socket. To be connected is not enough: the
-// process that a dead hub was about to start may hold its socket.
+// answers reports whether a hub answers at a socket. A connection alone is not enough:
+// the process that a dead hub was about to start may hold its socket.
 func answers(path string) bool {
 	c, err := Dial(context.Background(), path)
 	if err != nil {
@@ -99,7 +99,7 @@ func answers(path string) bool {
 type listener struct {
 	net.Listener
 	lock *os.File
-	dir  *os.File // of a socket with a long path, otherwise nil
+	dir  *os.File // the directory of a socket with a long path, otherwise nil
 }
 
 // Close implements [net.Listener].
@@ -109,7 +109,7 @@ func (l *listener) Close() error {
 	return err
 }
 
-// Dial connects to the socket at a path.
+// Dial connects to the socket at path.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	name, dir, err := short(path)
 	if err != nil {
@@ -119,7 +119,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", name)
 }
 
-// Serve serves a hub until ctx ends or a client asks for its end: see [Client.Shutdown].
+// Serve serves a hub until ctx ends or a client calls [Client.Shutdown].
 func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -206,10 +206,10 @@ func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
 	return err
 }
 
-// peerKey is the key of what is known of the process at the other end.
+// peerKey is the context key of the result of checking the process at the other end.
 type peerKey struct{}
 
-// guard refuses processes that may not use the hub.
+// guard rejects processes that may not use the hub.
 func guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if err, _ := r.Context().Value(peerKey{}).(error); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
@@ -226,7 +226,7 @@ type server struct {
 	hosts map[string]*remoteHost // by their links
 }
 
-// by is who a request is from: the user, who may do everything.
+// by returns the sender of a request: the user, who has all rights.
 func by(r *http.Request) hub.Actor {
 	name := r.Header.Get("Parley-Name")
 	if name == "" {
@@ -237,7 +237,7 @@ func by(r *http.Request) hub.Actor {
 
 func (s *server) session(r *http.Request) *hub.Session { return s.hub.Session(r.PathValue("id")) }
 
-// reply writes a value, or an error with a status that fits.
+// reply writes a value, or an error with a matching status.
 func reply(w http.ResponseWriter, v any, err error) {
 	if err != nil {
 		fail(w, err)
@@ -247,7 +247,7 @@ func reply(w http.ResponseWriter, v any, err error) {
 	json.NewEncoder(w).Encode(v)
 }
 
-// call returns a handler for requests about a session, which have no body.
+// call returns a handler for requests about a session without a body.
 func (s *server) call(f func(c hub.Client, r *http.Request, id string) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := f(s.hub.Client(by(r)), r, r.PathValue("id"))
@@ -255,7 +255,7 @@ func (s *server) call(f func(c hub.Client, r *http.Request, id string) (any, err
 	}
 }
 
-// with returns a handler for requests that have a body.
+// with returns a handler for requests with a body.
 func with[T any](f func(c hub.Client, r *http.Request, body T) (any, error), s *server) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if body, ok := read[T](w, r); ok {
@@ -279,7 +279,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	reply(w, all, err)
 }
 
-// A Created is the answer to a request that creates something.
+// A Created is the response to a request that creates something.
 type Created struct {
 	ID string `json:"id"`
 }
@@ -291,7 +291,7 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// events sends entries and events, one a line, until the viewer leaves.
+// events sends entries and events, one per line, until the viewer leaves.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
 	if err != nil && r.URL.Query().Get("after") != "" {
@@ -320,7 +320,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		if _, err := w.Write(line); err != nil {
 			return
 		}
-		if e.N == 0 || e.Kind != hub.KindFrame { // a burst of frames goes out together
+		if e.N == 0 || e.Kind != hub.KindFrame { // send a burst of frames together
 			out.Flush()
 		} else if out.Flush() != nil {
 			return
