@@ -22,22 +22,22 @@ type Client struct {
 	s *session
 
 	mu       sync.Mutex
-	turn     *turn // the one that runs, or that was left and is not over
+	turn     *turn // the running turn, or one that was left and has not ended
 	consumer bool  // Messages is being ranged over
 	inits    *wire.Init
 
 	results atomic.Int64 // how many results were read, replays not counted
 }
 
-// A turn is a prompt and what comes of it, up to its result.
+// A turn is a prompt and everything that follows from it, up to its result.
 type turn struct {
 	uuid  string
-	stale int64 // results that had come before its prompt was sent and that were not read yet
+	stale int64 // results that had arrived before its prompt was sent and were not read yet
 	left  bool  // nobody reads it any more
 }
 
-// Connect starts an agent and waits until it is ready. ctx bounds the connecting
-// only: [Client.Close] ends the connection.
+// Connect starts an agent and waits until it is ready. ctx bounds only the connecting:
+// [Client.Close] ends the connection.
 func Connect(ctx context.Context, opts *Options) (*Client, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -72,25 +72,25 @@ func (c *Client) turnRunning() bool {
 	return c.turn != nil
 }
 
-// Turn sends a prompt and yields what the agent says up to the result of this
-// turn. Messages that came since the last turn are yielded first.
+// Turn sends a prompt and yields the agent's messages up to the result of this turn. It
+// first yields messages that arrived since the last turn.
 //
-// If the loop is left early or ctx ends, the turn is interrupted, and the next one
-// starts when it is over. The iterator can be ranged over once. While it is, a
-// second turn yields [ErrBusy]; [Client.Send] adds to the one that runs.
+// If the loop ends early or ctx ends, Turn interrupts the turn, and the next one starts
+// when it has ended. The iterator can be ranged over once. Meanwhile a second turn
+// yields [ErrBusy]; [Client.Send] adds to the running turn.
 //
 // Errors are as in [Query].
 func (c *Client) Turn(ctx context.Context, prompt string, attach ...wire.Block) iter.Seq2[wire.Message, error] {
 	return c.TurnMessage(ctx, promptMessage(prompt, attach))
 }
 
-// Run is [Client.Turn] that returns the result alone. If the outcome is not completed,
-// both the result and a [*ResultError] are returned.
+// Run is like [Client.Turn] but returns only the result. If the outcome is not
+// completed, it returns both the result and a [*ResultError].
 func (c *Client) Run(ctx context.Context, prompt string, attach ...wire.Block) (*wire.Result, error) {
 	return lastResult(c.Turn(ctx, prompt, attach...))
 }
 
-// TurnMessage is [Client.Turn] with a message that the caller made.
+// TurnMessage is like [Client.Turn] with a complete message as the prompt.
 func (c *Client) TurnMessage(ctx context.Context, m *wire.User) iter.Seq2[wire.Message, error] {
 	var used atomic.Bool
 	return func(yield func(wire.Message, error) bool) {
@@ -108,7 +108,7 @@ func (c *Client) TurnMessage(ctx context.Context, m *wire.User) iter.Seq2[wire.M
 	}
 }
 
-// begin waits for a turn that was left to be over and claims the next one.
+// begin waits until a turn that was left has ended, and claims the next one.
 func (c *Client) begin(ctx context.Context) (*turn, error) {
 	if ctx.Err() != nil {
 		return nil, ctxError(ctx, "turn")
@@ -120,7 +120,7 @@ func (c *Client) begin(ctx context.Context) (*turn, error) {
 	}
 	old := c.turn
 	t := &turn{uuid: sessions.NewID()}
-	c.s.touch() // the agent's silence counts from here
+	c.s.touch() // the idle timeout starts here
 	c.turn = t
 	c.mu.Unlock()
 	if old == nil {
@@ -156,7 +156,7 @@ func (c *Client) drain(ctx context.Context, t *turn) error {
 	}
 }
 
-// pop returns the next message. All that is read of the queue comes through here.
+// pop returns the next message. All reads from the queue go through it.
 func (c *Client) pop(ctx context.Context) (wire.Message, error) {
 	m, err := c.s.pop(ctx)
 	switch m := m.(type) {
@@ -172,8 +172,8 @@ func (c *Client) pop(ctx context.Context) (wire.Message, error) {
 	return m, err
 }
 
-// endedBy reports whether a message is the result of this turn, and not of one
-// that the agent started by itself or that another prompt did.
+// endedBy reports whether a message is the result of this turn, and not of a turn that
+// the agent or another prompt started.
 func (t *turn) endedBy(m wire.Message) bool {
 	r, ok := m.(*wire.Result)
 	if !ok || r.IsReplay {
@@ -187,14 +187,14 @@ func (t *turn) endedBy(m wire.Message) bool {
 	return byPrompt(r) && (len(ids) == 0 || slices.Contains(ids, t.uuid))
 }
 
-// byPrompt reports whether a result is of a turn that a prompt started, and not
-// the agent itself.
+// byPrompt reports whether a result is of a turn that was started by a prompt, and not
+// by the agent itself.
 func byPrompt(r *wire.Result) bool {
 	return r.Origin == nil || r.Origin.Kind == "" || r.Origin.Kind == "human"
 }
 
-// promptsOf returns the uuids of the prompts that a result is for, if the agent
-// says so.
+// promptsOf returns the uuids of the prompts that a result answers, if the agent names
+// them.
 func promptsOf(r *wire.Result) []string {
 	if len(r.UserMessageUUIDs) == 0 && r.UserMessageUUID != "" {
 		return []string{r.UserMessageUUID}
@@ -203,7 +203,8 @@ func promptsOf(r *wire.Result) []string {
 }
 
 func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(wire.Message, error) bool) (err error) {
-	// A turn belongs to the trace of whoever started it, or else of who connected.
+	// A turn belongs to the trace of the caller that started it, or else of the caller
+	// that connected.
 	if parent := c.s.span.Load(); parent != nil && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, *parent)
 	}
@@ -220,8 +221,8 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 	t.uuid = prompt.UUID
 	t.stale = c.s.results.Load() - c.results.Load()
 
-	// The turn is interrupted when ctx ends, whatever the loop is doing, and when
-	// the loop is left. Either way that is said before the next prompt can be.
+	// Interrupt the turn when ctx ends, whatever the loop is doing, and when the loop
+	// ends early. In both cases the interrupt is sent before the next prompt can be.
 	interrupt := sync.OnceFunc(c.s.interruptAndForget)
 	interrupted := make(chan struct{})
 	over := false
@@ -250,7 +251,7 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 			<-interrupted
 		}
 	}()
-	var other *wire.Result // that names another prompt; ours may be answered by it, too
+	var other *wire.Result // a result that names another prompt; it may answer ours, too
 	for {
 		m, err := c.popUnlessIdle(ctx, other != nil)
 		if err == errIdle {
@@ -284,7 +285,7 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 	}
 }
 
-// resultError returns the error that a result stands for, nil if the turn completed.
+// resultError returns the error for a result, nil if the turn completed.
 func resultError(r *wire.Result) error {
 	if r.Outcome() != wire.OutcomeCompleted {
 		return &ResultError{r}
@@ -293,14 +294,14 @@ func resultError(r *wire.Result) error {
 }
 
 // otherTime is how long an agent whose result names another prompt may be silent before
-// that result counts for the turn: agents that merge prompts do not always name all.
+// that result ends the turn: agents that merge prompts do not always name all of them.
 const otherTime = 10 * time.Second
 
-// errIdle says that the agent has nothing more to do.
+// errIdle means that the agent has nothing more to do.
 var errIdle = errors.New("the agent is idle")
 
-// popUnlessIdle is pop; if bounded is set, it returns errIdle when the agent is silent
-// for a while though nothing keeps it busy.
+// popUnlessIdle is like pop, but if bounded is set, it returns errIdle when the agent is
+// silent for a while although nothing keeps it busy.
 func (c *Client) popUnlessIdle(ctx context.Context, bounded bool) (wire.Message, error) {
 	for bounded {
 		wait, cancel := context.WithTimeoutCause(ctx, otherTime, errIdle)
@@ -317,7 +318,7 @@ func (c *Client) popUnlessIdle(ctx context.Context, bounded bool) (wire.Message,
 	return c.pop(ctx)
 }
 
-// over explains why there are no more messages.
+// over returns the error that explains why there are no more messages.
 func (c *Client) over(err error) error {
 	if err == io.EOF {
 		return exitError(c.s.exit, c.s.lastFrames(), ErrNoResult)
@@ -325,14 +326,15 @@ func (c *Client) over(err error) error {
 	return err
 }
 
-// Send sends a message and does not wait for what comes of it. While a turn runs
-// the agent adds it to that turn or keeps it for the next one.
+// Send sends a message and does not wait for a response. While a turn is running, the
+// agent adds the message to that turn or keeps it for the next one.
 func (c *Client) Send(ctx context.Context, m *wire.User) error {
 	_, err := c.send(ctx, m)
 	return err
 }
 
-// send also reports whether the agent has, or may have, the message.
+// send is like Send and also reports whether the agent has, or may have, received the
+// message.
 func (c *Client) send(ctx context.Context, m *wire.User) (taken bool, err error) {
 	taken, err = c.s.sendPrompt(ctx, c.s.outgoing(m))
 	switch {
@@ -350,10 +352,10 @@ func (c *Client) SendToolResult(ctx context.Context, toolUseID string, content w
 	return c.Send(ctx, wire.Prompt(wire.Blocks(&wire.ToolResultBlock{ToolUseID: toolUseID, Content: content, IsError: isError})))
 }
 
-// Messages yields everything that the agent says, over all turns, until the
-// connection ends; for hosts that use [Client.Send] alone. It cannot be combined
-// with [Client.Turn]. Leaving the loop interrupts nothing. The error of the last
-// pair is [ErrClosed] after [Client.Close].
+// Messages yields everything that the agent sends, over all turns, until the connection
+// ends. It is for hosts that use only [Client.Send], and cannot be combined with
+// [Client.Turn]. Leaving the loop interrupts nothing. The error of the last pair is
+// [ErrClosed] after [Client.Close].
 func (c *Client) Messages(ctx context.Context) iter.Seq2[wire.Message, error] {
 	return func(yield func(wire.Message, error) bool) {
 		c.mu.Lock()
@@ -375,7 +377,7 @@ func (c *Client) Messages(ctx context.Context) iter.Seq2[wire.Message, error] {
 			case err == nil:
 				c.mu.Lock()
 				if c.turn != nil && c.turn.endedBy(m) {
-					c.turn = nil // it was left, and here is its end
+					c.turn = nil // it was left, and this is its end
 				}
 				c.mu.Unlock()
 			case err == io.EOF:
@@ -390,20 +392,21 @@ func (c *Client) Messages(ctx context.Context) iter.Seq2[wire.Message, error] {
 	}
 }
 
-// Close ends the conversation: a turn that runs is interrupted, the agent's input
-// ends, and an agent that does not end then is terminated, and at last killed. Close
-// returns when the agent is gone and no callback runs any more; it waits for one that
-// ignores its context for 5 seconds. It may be called from any goroutine and more than
-// once. Inside a callback use [Client.Shutdown] with the context of the callback; in one
-// without a context, such as OnWarning, close the client in another goroutine.
+// Close ends the conversation. It interrupts a running turn and ends the agent's input.
+// It terminates an agent that does not end by itself, and kills it in the end. Close
+// returns when the agent is gone and no callback runs any more; it waits up to 5 seconds
+// for a callback that ignores its context. It may be called from any goroutine and more
+// than once. Inside a callback use [Client.Shutdown] with the context of the callback.
+// In a callback without a context, such as OnWarning, close the client in another
+// goroutine.
 func (c *Client) Close() error { return c.Shutdown(context.Background()) }
 
-// Shutdown is [Client.Close] with a bound: when ctx ends the agent is killed. If ctx
+// Shutdown is like [Client.Close] with a bound: when ctx ends it kills the agent. If ctx
 // is the context of a callback of this client, or derived from it, only its deadline
 // counts, and Shutdown does not wait for callbacks.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx.Value(sessionKey{}) == c.s {
-		// The interrupt makes the agent withdraw what the callback is for.
+		// The interrupt makes the agent withdraw the request that the callback handles.
 		deadline, bounded := ctx.Deadline()
 		ctx = context.WithoutCancel(ctx)
 		if bounded {
@@ -413,7 +416,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		}
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
-		// An agent that does not end by itself needs three more steps.
+		// Ending an agent that does not end by itself takes three more steps.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 4*c.s.cfg.exitGrace+time.Second)
 		defer cancel()

@@ -31,11 +31,11 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Version is the version of this SDK, as it is sent to agents.
+// Version is the version of this SDK that is sent to agents.
 const Version = "0.1.0"
 
-// A config is what Options come down to: what is dialled, what is sent first, and
-// what is called back.
+// A config holds the evaluated Options: the connection to dial, the first request, and
+// the callbacks.
 type config struct {
 	dialer     transport.Dialer
 	spec       transport.Spec
@@ -48,16 +48,16 @@ type config struct {
 	onElicit     func(context.Context, *wire.Elicitation) (*wire.ElicitResult, error)
 	onUserDialog func(context.Context, *wire.RequestUserDialog) (*wire.RequestUserDialogResponse, error)
 	onRequest    func(context.Context, *wire.ControlRequest) (json.RawMessage, error)
-	needs        []string // options that have no effect unless the agent takes initialize
+	needs        []string // options that have no effect unless the agent accepts initialize
 
 	telemetry    *telemetry.Telemetry
 	model, agent string            // as the options name them, for spans
-	env          map[string]string // of the options
+	env          map[string]string // from the options
 
 	logger    *slog.Logger
 	onWarning func(error)
-	asides    *gate  // of the calls of OnWarning and Stderr, which belong to no request
-	nonce     string // makes request ids our own
+	asides    *gate  // guards calls of OnWarning and Stderr, which belong to no request
+	nonce     string // makes our request ids unique
 
 	initTimeout, controlTimeout, writeTimeout, idleTimeout time.Duration
 	exitGrace                                              time.Duration
@@ -66,11 +66,11 @@ type config struct {
 	queueMemory, queueTotal int64
 
 	store       sessions.Store // nil if the session is not mirrored
-	mirror      *mirror        // to it
-	materialise bool           // the session to go on with may be there
+	mirror      *mirror        // writes to store
+	materialise bool           // the session to resume may be in the store
 	resume      string         // its id; empty means the last one
 
-	// turnRunning reports whether an answer is owed; nil means always.
+	// turnRunning reports whether the agent owes an answer; nil means always.
 	turnRunning func() bool
 }
 
@@ -92,7 +92,7 @@ func (c *config) warn(err error) {
 	c.onWarning(err)
 }
 
-// newConfig checks the options and works them out. Nothing is started.
+// newConfig checks and evaluates the options. It starts nothing.
 func newConfig(o *Options) (*config, error) {
 	if o == nil {
 		o = &Options{}
@@ -257,7 +257,7 @@ func (o *Options) args() ([]string, error) {
 	}
 	sources := o.SettingSources
 	if sources == nil && len(o.Skills) > 0 {
-		sources = []string{"user", "project"} // where skills live
+		sources = []string{"user", "project"} // skills are stored there
 	}
 	if sources != nil {
 		args = append(args, "--setting-sources="+strings.Join(sources, ","))
@@ -294,7 +294,7 @@ func (o *Options) args() ([]string, error) {
 	return args, nil
 }
 
-// debug reports whether the agent is to log to standard error.
+// debug reports whether the agent should log to standard error.
 func (o *Options) debug() bool {
 	const variable = "DEBUG_CLAUDE_AGENT_SDK"
 	value, ok := o.Env[variable]
@@ -342,8 +342,8 @@ func (o *Options) settings() (string, error) {
 	all := map[string]json.RawMessage{}
 	text := []byte(o.Settings)
 	if o.SettingsFile != "" {
-		// A file cannot be combined with the sandbox on the command line, so
-		// it is read here.
+		// The command line cannot combine a settings file with the sandbox, so read the
+		// file here.
 		path := o.SettingsFile
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(o.Cwd, path)
@@ -361,7 +361,7 @@ func (o *Options) settings() (string, error) {
 	sandbox := *o.Sandbox
 	if sandbox.Enabled != nil && *sandbox.Enabled && sandbox.FailIfUnavailable == nil {
 		yes := true
-		sandbox.FailIfUnavailable = &yes // who asks for it does not want to go without
+		sandbox.FailIfUnavailable = &yes // a caller who asks for a sandbox does not want to run without one
 	}
 	var err error
 	if all["sandbox"], err = json.Marshal(&sandbox); err != nil {
@@ -371,8 +371,8 @@ func (o *Options) settings() (string, error) {
 	return string(out), err
 }
 
-// initialize returns the first request, and enters the hooks under the ids it
-// gives them.
+// initialize returns the first request, and stores the hooks by the ids that it gives
+// them.
 func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
 	req := &wire.Initialize{
 		AppendSystemPrompt:     o.AppendSystemPrompt,
@@ -425,8 +425,8 @@ func (o *Options) initialize(hooks map[string]Hook) *wire.Initialize {
 	return req
 }
 
-// needInitialize returns the options that are set and that would silently have no
-// effect if the agent refused the first request.
+// needInitialize returns the names of the options that are set and that would silently
+// have no effect if the agent rejected the first request.
 func (o *Options) needInitialize() []string {
 	var names []string
 	for _, option := range []struct {
@@ -499,7 +499,7 @@ var (
 	cmdMetacharFree = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[^&|<>^%!\"\r\n]*$") })
 )
 
-// check finds options that cannot work before anything is started.
+// check rejects options that cannot work, before anything is started.
 func (o *Options) check() error {
 	bad := func(option, format string, args ...any) error {
 		return &OptionError{option, fmt.Sprintf(format, args...)}
@@ -570,13 +570,12 @@ func (o *Options) check() error {
 	return nil
 }
 
-// object reports whether text, if there is any, is a JSON object.
+// object reports whether text is empty or a JSON object.
 func object(text json.RawMessage) bool {
 	return len(text) == 0 || json.Valid(text) && bytes.TrimSpace(text)[0] == '{'
 }
 
-// checkBounds finds bounds that nothing could stay within. A negative IdleTimeout
-// means none.
+// checkBounds rejects bounds that cannot be met. A negative IdleTimeout means no bound.
 func (o *Options) checkBounds(bad func(option, format string, args ...any) error) error {
 	for _, b := range []struct {
 		option string
@@ -598,7 +597,7 @@ func (o *Options) checkBounds(bad func(option, format string, args ...any) error
 	return nil
 }
 
-// checkNames finds names that would mean something else on the command line.
+// checkNames rejects names that would mean something else on the command line.
 func (o *Options) checkNames(bad func(option, format string, args ...any) error) error {
 	for _, name := range slices.Sorted(maps.Keys(o.MCPServers)) {
 		if o.MCPServers[name] == nil {
@@ -686,7 +685,7 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 	return nil
 }
 
-// checkText finds text that the system or its shell would mangle.
+// checkText rejects text that the system or its shell would mangle.
 func (o *Options) checkText(bad func(option, format string, args ...any) error) error {
 	type text struct{ option, value string }
 	ids := []text{{"Resume", o.Resume}, {"SessionID", o.SessionID}, {"ResumeAt", o.ResumeAt}, {"ResumeDropsTurn", o.ResumeDropsTurn}}
@@ -720,9 +719,8 @@ func (o *Options) checkText(bad func(option, format string, args ...any) error) 
 	return nil
 }
 
-// oneRule reports whether a list of rules, joined by commas, would have rule as
-// one of them. Agents take lists apart at commas and white space outside of
-// parentheses.
+// oneRule reports whether rule stays a single rule in a list that is joined by commas.
+// Agents split lists at commas and white space outside of parentheses.
 func oneRule(rule string) bool {
 	depth := 0
 	for _, r := range rule {
@@ -742,8 +740,8 @@ func oneRule(rule string) bool {
 	return rule != "" && depth == 0
 }
 
-// validSkill reports whether name can be the name of a skill: it becomes part of
-// a rule, where some characters mean more than themselves.
+// validSkill reports whether name can be the name of a skill: it becomes part of a
+// rule, where some characters have a special meaning.
 func validSkill(name string) bool {
 	return name != "" && utf8.ValidString(name) && strings.TrimSpace(name) == name && !skillForbidden().MatchString(name) &&
 		name != "*" && !strings.HasSuffix(name, ":*") && !strings.HasSuffix(name, " *") &&

@@ -1,5 +1,5 @@
-// Package parley drives agents that speak the Claude Agent SDK protocol: the
-// official claude command, the parley command, or an agent inside this process.
+// Package parley drives agents that speak the Claude Agent SDK protocol: the official
+// claude command, the parley command, or an agent inside this process.
 //
 // [Query] asks one thing:
 //
@@ -12,8 +12,7 @@
 //		}
 //	}
 //
-// [Run] returns the result alone, [RunAs] a Go value. [Connect] holds a
-// conversation:
+// [Run] returns only the result, [RunAs] a Go value. [Connect] starts a conversation:
 //
 //	c, err := parley.Connect(ctx, &parley.Options{Model: "sonnet"})
 //	if err != nil {
@@ -26,27 +25,27 @@
 //
 // # Messages
 //
-// Everything that an agent says is a type of package [wire]; a type switch tells
-// them apart. The result is always yielded. If a turn did not end well, an error
+// Each message of an agent is a type of package [wire]; use a type switch to
+// distinguish them. The result is always yielded. If a turn did not complete, an error
 // follows it as the last pair: see [ResultError] and [ExitError].
 //
 // # Callbacks
 //
-// [Options] take functions that the agent calls while it works: CanUseTool decides
-// about tool calls, Hooks run at certain moments (see [On]), ToolServers hold tools
-// that are Go functions (see [NewTool]). Each call runs in a goroutine of its own,
-// under a context that ends when the agent takes the call back, and may use the
-// client. A callback that fails or panics means no.
+// [Options] hold functions that the agent calls while it works: CanUseTool decides
+// about tool calls, Hooks run on certain events (see [On]), ToolServers provide tools
+// that are Go functions (see [NewTool]). Each call runs in its own goroutine, under a
+// context that ends when the agent withdraws the call, and may use the client. A
+// callback that fails or panics denies the request.
 //
 // # Slow consumers
 //
 // Callbacks, interrupts and answers never wait for the loop that reads messages.
-// Messages that wait for the loop are held in memory up to [Options.MaxBuffered] bytes,
-// then in a temporary file up to [Options.MaxQueued].
+// Messages that the loop has not read are held in memory up to [Options.MaxBuffered]
+// bytes, then in a temporary file up to [Options.MaxQueued].
 //
 // # The end
 //
-// An agent that is a process ends with its query or client, and so does everything
-// it started: first its input is closed, then it receives SIGTERM, and then SIGKILL.
-// If this process dies, the agent dies, too.
+// An agent that is a process ends with its query or client, and so does everything it
+// started: first its input is closed, then it receives SIGTERM, and then SIGKILL. If
+// this process dies, the agent dies, too.
 package parley

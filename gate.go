@@ -2,17 +2,17 @@ package parley
 
 import "sync"
 
-// A gate counts calls that run, and lets no more begin once it is closed.
+// A gate counts running calls, and lets no more start once it is closed.
 type gate struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
-	idle   chan struct{} // closed when it is closed and nothing runs
+	idle   chan struct{} // closed when the gate is closed and no call runs
 }
 
 func newGate() *gate { return &gate{idle: make(chan struct{})} }
 
-// enter reports whether a call may begin. If so, leave must follow it.
+// enter reports whether a call may start. If so, the caller must call leave afterwards.
 func (g *gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -31,8 +31,7 @@ func (g *gate) leave() {
 	}
 }
 
-// close lets no call begin any more. The channel that it returns is closed when none
-// runs.
+// close lets no more calls start. The channel that it returns is closed when none runs.
 func (g *gate) close() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Hook is a function that the agent calls at a certain moment. Make one with
-// [On]:
+// A Hook is a function that the agent calls on a certain event. Make one with [On]:
 //
 //	opts.Hooks = []parley.Hook{
 //		parley.On("Bash", func(ctx context.Context, in *wire.PreToolUseInput) (*wire.HookOutput, error) {
@@ -26,15 +25,14 @@ import (
 //		}),
 //	}
 //
-// Hooks for one event run at once, each in its own goroutine; they may call
-// methods of the [Client]. A hook that fails or panics fails closed: before a
-// tool runs it denies the call, before a prompt is accepted it blocks the prompt.
-// Afterwards there is nothing to deny; the agent receives the error.
+// Hooks for one event run concurrently, each in its own goroutine, and may call methods of the [Client]. A
+// hook that fails or panics fails closed: before a tool runs it denies the call, and before a prompt is
+// accepted it blocks the prompt. Afterwards there is nothing to deny; the agent receives the error.
 type Hook struct {
-	// Timeout is how long the agent waits for the hook. Zero means as long as
-	// the agent likes, usually 60 seconds.
+	// Timeout is how long the agent waits for the hook. Zero means the agent's default, usually 60
+	// seconds.
 	Timeout time.Duration
-	// FailOpen lets the agent go on as if there were no hook when it fails.
+	// FailOpen makes the agent continue as if there were no hook when it fails.
 	FailOpen bool
 
 	event   wire.HookEvent
@@ -42,14 +40,14 @@ type Hook struct {
 	call    func(ctx context.Context, in wire.HookInput) (*wire.HookOutput, error)
 }
 
-// On returns a hook for the event that the function's input is for. matcher says
-// for which tools, or other subjects of the event: a name, several as "Write|Edit",
-// or a regular expression; empty means all. The function returns what the agent is
-// to do, or nil for nothing. Events without a type of their own need [OnEvent].
+// On returns a hook for the event that the function's input type belongs to. matcher selects the tools, or
+// other subjects of the event: a name, several names as "Write|Edit", or a regular expression; empty means
+// all. The function returns the output for the agent, or nil for none. Events without their own type need
+// [OnEvent].
 func On[In wire.HookInput](matcher string, f func(ctx context.Context, in In) (*wire.HookOutput, error)) Hook {
 	var in In
 	if reflect.TypeFor[In]().Kind() != reflect.Pointer || reflect.TypeFor[In]() == reflect.TypeFor[*wire.UnknownInput]() {
-		return Hook{} // of which event cannot be known
+		return Hook{} // the event is unknown
 	}
 	return Hook{
 		event:   in.Event(),
@@ -64,9 +62,9 @@ func On[In wire.HookInput](matcher string, f func(ctx context.Context, in In) (*
 	}
 }
 
-// checkMatcher reports what is wrong with the matcher of a hook. Agents match in Go or
-// in JavaScript; what only one of them accepts, or reads in another way, would keep the
-// hook from being called.
+// checkMatcher returns an error if the matcher of a hook is invalid. Agents match in Go or in JavaScript;
+// a matcher that only one of them accepts, or that they interpret differently, could keep the hook from
+// being called.
 func checkMatcher(matcher string) error {
 	if matcher == "" || matcher == "*" {
 		return nil
@@ -74,8 +72,7 @@ func checkMatcher(matcher string) error {
 	if only := goOnly().FindString(matcher); only != "" {
 		return fmt.Errorf("%s is known to Go only", only)
 	}
-	// JavaScript has these, and an agent in Go calls a hook whose matcher it cannot
-	// read for everything.
+	// JavaScript has these, and an agent in Go calls a hook for everything if it cannot parse the matcher.
 	common := jsOnly().ReplaceAllStringFunc(matcher, func(s string) string {
 		if s[0] == '(' {
 			return "(?:"
@@ -93,8 +90,7 @@ var (
 	jsOnly = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(\?<?[=!]|\\[1-9]`) })
 )
 
-// OnEvent returns a hook for an event by name, for events that package wire has no
-// type for.
+// OnEvent returns a hook for an event by name, for events that have no type in package wire.
 func OnEvent(event wire.HookEvent, matcher string, f func(ctx context.Context, in wire.HookInput) (*wire.HookOutput, error)) Hook {
 	return Hook{event: event, matcher: matcher, call: f}
 }
@@ -109,7 +105,7 @@ func (h Hook) onFailure() string {
 	return ""
 }
 
-// guards reports whether hooks of an event can keep something from happening.
+// guards reports whether hooks of an event can prevent something.
 func guards(event wire.HookEvent) bool {
 	switch event {
 	case wire.EventPreToolUse, wire.EventPermissionRequest, wire.EventUserPromptSubmit, wire.EventPreModelSwitch:
@@ -118,19 +114,18 @@ func guards(event wire.HookEvent) bool {
 	return false
 }
 
-// HookAllow lets a tool run without asking. It is an answer to PreToolUse.
+// HookAllow allows a tool to run without asking for permission. It is a response to PreToolUse.
 func HookAllow() *wire.HookOutput { return preToolUse(wire.BehaviorAllow, "") }
 
-// HookDeny does not let a tool run; the model receives the reason. It is an answer
-// to PreToolUse.
+// HookDeny denies a tool call; the model receives the reason. It is a response to PreToolUse.
 func HookDeny(reason string) *wire.HookOutput { return preToolUse(wire.BehaviorDeny, reason) }
 
-// HookAsk has the user asked about a tool call; the reason is shown. It is an
-// answer to PreToolUse.
+// HookAsk asks the user for permission to run a tool, and shows the reason. It is a response to
+// PreToolUse.
 func HookAsk(reason string) *wire.HookOutput { return preToolUse(wire.BehaviorAsk, reason) }
 
-// HookDefer ends the turn before a tool call; its result has the outcome
-// [wire.OutcomeDeferred]. It is an answer to PreToolUse.
+// HookDefer ends the turn before a tool call; its result has the outcome [wire.OutcomeDeferred]. It is a
+// response to PreToolUse.
 func HookDefer() *wire.HookOutput { return preToolUse(wire.BehaviorDefer, "") }
 
 func preToolUse(behavior wire.PermissionBehavior, reason string) *wire.HookOutput {
@@ -140,8 +135,7 @@ func preToolUse(behavior wire.PermissionBehavior, reason string) *wire.HookOutpu
 	}}
 }
 
-// HookInput changes what a tool is called with; input is encoded as JSON. It is an
-// answer to PreToolUse.
+// HookInput changes the input of a tool; input is encoded as JSON. It is a response to PreToolUse.
 func HookInput(input any) *wire.HookOutput {
 	raw, err := json.Marshal(input)
 	if err != nil {
@@ -150,16 +144,15 @@ func HookInput(input any) *wire.HookOutput {
 	return &wire.HookOutput{HookSpecificOutput: &wire.PreToolUseOutput{UpdatedInput: raw}}
 }
 
-// HookContext tells the model something. It is an answer to any event that takes
-// context, such as UserPromptSubmit, SessionStart or PostToolUse.
+// HookContext adds a text to the model's context. It is a response to any event that accepts context, such
+// as UserPromptSubmit, SessionStart or PostToolUse.
 func HookContext(text string) *wire.HookOutput {
 	raw, _ := json.Marshal(map[string]string{"additionalContext": text})
 	return &wire.HookOutput{HookSpecificOutput: &wire.UnknownOutput{Raw: raw}}
 }
 
-// HookBlock blocks what is about to happen and tells why: a prompt is not taken
-// (UserPromptSubmit), a turn does not end yet (Stop), a tool's result is called
-// into question (PostToolUse).
+// HookBlock blocks an action and gives the reason: it rejects a prompt (UserPromptSubmit), keeps a turn
+// from ending (Stop), or questions a tool's result (PostToolUse).
 func HookBlock(reason string) *wire.HookOutput {
 	return &wire.HookOutput{Decision: wire.DecisionBlock, Reason: reason}
 }
@@ -185,9 +178,8 @@ func (s *session) hookCallback(ctx context.Context, req *wire.HookCallback) (any
 	return s.callHook(ctx, hook, req)
 }
 
-// namedHooks answers an agent that calls hooks by the name of their event: all of
-// them, in order, up to the first that objects. The last output that is not
-// empty is the answer.
+// namedHooks handles an agent that calls hooks by the name of their event. It calls all of them, in order,
+// up to the first one that objects. The last output that is not empty is the response.
 func (s *session) namedHooks(ctx context.Context, req *wire.HookCallback) (any, error) {
 	var answer any
 	var failed error
@@ -219,8 +211,8 @@ func (s *session) namedHooks(ctx context.Context, req *wire.HookCallback) (any, 
 	return answer, nil
 }
 
-// matches reports whether a hook is for this input. An agent that calls by id sees
-// to that itself.
+// matches reports whether a hook is for this input. An agent that calls hooks by id does the matching
+// itself.
 func (h Hook) matches(in wire.HookInput) bool {
 	if h.matcher == "" || h.matcher == "*" || in == nil {
 		return true
@@ -246,7 +238,7 @@ func isEmpty(out *wire.HookOutput) bool {
 	return out.Continue == nil && out.Decision == "" && out.HookSpecificOutput == nil && out.SystemMessage == ""
 }
 
-// objects reports whether a hook does not want to go on as before.
+// objects reports whether the output of a hook blocks, denies or stops something.
 func objects(out *wire.HookOutput) bool {
 	if out.Continue != nil && !*out.Continue || out.Decision == wire.DecisionBlock {
 		return true
@@ -303,7 +295,7 @@ func nameOutput(raw json.RawMessage, event wire.HookEvent) (*wire.UnknownOutput,
 	return &wire.UnknownOutput{Name: event, Raw: raw}, err
 }
 
-// failClosed is the answer of a hook that failed.
+// failClosed returns the output of a hook that failed.
 func failClosed(h Hook, err error) (*wire.HookOutput, error) {
 	if h.FailOpen {
 		return nil, err

@@ -18,14 +18,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A mirror copies what the agent writes to its session files to a store. The reader
-// hands it what the agent says of them, and never waits; one goroutine at a time
-// writes to the store; the consumer waits for it before it gets a result.
+// A mirror copies the records of the agent's session files to a store. The reader passes it
+// the agent's messages about them, and never waits. One goroutine at a time writes to the
+// store. The consumer waits for that goroutine before it gets a result.
 type mirror struct {
 	store sessions.Store
-	dirs  []string // that the files are below, as the agent may name it
+	dirs  []string // directories of the files, as the agent may name them
 	warn  func(error)
-	ctx   context.Context // of the calls of the store
+	ctx   context.Context // context for calls of the store
 	stop  context.CancelFunc
 
 	mu      sync.Mutex
@@ -33,27 +33,27 @@ type mirror struct {
 	records int
 	bytes   int
 	failed  []wire.Message // for the consumer
-	busy    chan struct{}  // closed when the goroutine that writes has nothing left; nil if there is none
+	busy    chan struct{}  // closed when the writing goroutine has finished; nil if there is none
 
-	held []wire.Message // the consumer's own: what comes behind an error
+	held []wire.Message // used only by the consumer: messages that follow an error
 }
 
-// mirrored is what is to be appended to one log.
+// mirrored holds records to be appended to one log.
 type mirrored struct {
 	key     sessions.Key
 	records []json.RawMessage
 }
 
-// How much waits until the next result at most, and how much waits at all while the
-// store does not take it.
+// How much may be pending until the next result, and how much in total while the store does
+// not accept it.
 const (
 	mirrorRecords = 500
 	mirrorBytes   = 1 << 20
 	mirrorMost    = 64 << 20
 )
 
-// How an append is repeated, and for how long one may take. One that takes too long is
-// not repeated: the store may still be at it.
+// The pauses between attempts to append. An append that takes too long is not repeated,
+// because the store may still be working on it.
 var mirrorPauses = []time.Duration{200 * time.Millisecond, 800 * time.Millisecond}
 
 const mirrorTimeout = 60 * time.Second
@@ -67,7 +67,7 @@ func newMirror(store sessions.Store, configDir string, warn func(error)) *mirror
 	return m
 }
 
-// take queues what the agent wrote.
+// take queues the records that the agent wrote.
 func (m *mirror) take(t *wire.TranscriptMirror) {
 	if len(t.Entries) == 0 {
 		return
@@ -102,7 +102,7 @@ func (m *mirror) take(t *wire.TranscriptMirror) {
 // key returns the key of a session file.
 func (m *mirror) key(file string) (sessions.Key, error) {
 	dirs := m.dirs
-	if !filepath.IsAbs(file) { // an agent without a home names it so
+	if !filepath.IsAbs(file) { // the form used by an agent without a home directory
 		dirs = []string{"projects"}
 	}
 	for _, dir := range dirs {
@@ -123,7 +123,7 @@ func (m *mirror) key(file string) (sessions.Key, error) {
 	return sessions.Key{}, fmt.Errorf("parley: the agent mirrors %q, which is no session file below %s; it is left out of the store", file, m.dirs[0])
 }
 
-// start starts the goroutine that writes, unless it runs. m.mu is held.
+// start starts the writing goroutine, unless it is running. The caller holds m.mu.
 func (m *mirror) start() {
 	if m.busy != nil {
 		return
@@ -132,7 +132,7 @@ func (m *mirror) start() {
 	go m.write()
 }
 
-// write appends what is pending until nothing is.
+// write appends pending records until there are none.
 func (m *mirror) write() {
 	for {
 		m.mu.Lock()
@@ -143,7 +143,7 @@ func (m *mirror) write() {
 			m.mu.Unlock()
 			return
 		}
-		size := m.bytes // what comes meanwhile is counted on top
+		size := m.bytes // records that arrive in the meantime are added to m.bytes
 		m.pending, m.records = nil, 0
 		m.mu.Unlock()
 		for _, b := range batch {
@@ -184,8 +184,8 @@ func (m *mirror) append(b mirrored) (err error) {
 	}
 }
 
-// close is flush within bounds. The store is not called any more when it has returned,
-// unless it ignores its context.
+// close is flush with a time limit. After it returns, it does not call the store any more,
+// unless the store ignores its context.
 func (m *mirror) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), mirrorTimeout)
 	defer cancel()
@@ -199,7 +199,8 @@ func (m *mirror) close() error {
 	return err
 }
 
-// fail has the consumer told that records are not in the store. m.mu is held.
+// fail queues a message for the consumer that records are not in the store. The caller holds
+// m.mu.
 func (m *mirror) fail(key sessions.Key, err error) {
 	named := map[string]string{"projectKey": key.Project, "sessionId": key.Session}
 	if key.Sub != "" {
@@ -209,7 +210,7 @@ func (m *mirror) fail(key sessions.Key, err error) {
 	m.failed = append(m.failed, &wire.MirrorError{Error: err.Error(), Key: raw, SessionID: key.Session, UUID: sessions.NewID()})
 }
 
-// flush waits until everything that is pending is written, or given up.
+// flush waits until everything that is pending is written or given up.
 func (m *mirror) flush(ctx context.Context) error {
 	m.mu.Lock()
 	if len(m.pending) > 0 {
@@ -228,7 +229,7 @@ func (m *mirror) flush(ctx context.Context) error {
 	}
 }
 
-// told returns the failures that the consumer has not received yet, and forgets them.
+// told returns the failures that the consumer has not received yet, and removes them.
 func (m *mirror) told() []wire.Message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -265,7 +266,8 @@ func (s *session) pop(ctx context.Context) (wire.Message, error) {
 	return next, nil
 }
 
-// configDir returns where an agent with an environment keeps its files, and its home.
+// configDir returns the configuration directory and the home of an agent with the given
+// environment.
 func configDir(env []string) (dir, home string) {
 	home, _ = os.UserHomeDir()
 	homeVar := "HOME="
@@ -285,9 +287,9 @@ func configDir(env []string) (dir, home string) {
 	return dir, home
 }
 
-// fromStore makes the session that is to be resumed a file of a directory of its own,
-// where the agent finds it and the settings of the user. The returned function removes the
-// directory. Without such a session in the store the agent looks for itself.
+// fromStore writes the session that will be resumed to a file in a separate directory, where
+// the agent finds it and the settings of the user. The returned function removes the
+// directory. If the store has no such session, the agent looks for it by itself.
 func (c *config) fromStore(ctx context.Context) (remove func(), err error) {
 	remove = func() {}
 	if c.store == nil {
@@ -328,7 +330,7 @@ func (c *config) fromStore(ctx context.Context) (remove func(), err error) {
 		return failed(err)
 	}
 	remove = func() {
-		for range 4 { // files may be open a moment longer than the agent lives
+		for range 4 { // files may stay open for a moment after the agent has ended
 			if os.RemoveAll(dir) == nil {
 				return
 			}
@@ -374,9 +376,10 @@ func materialise(ctx context.Context, store sessions.Store, key sessions.Key, di
 	return nil
 }
 
-// copyConfig copies what an agent needs of the user's configuration: who it is, without
-// what would renew a login, since the copy would make the user's own invalid, and its
-// settings, without what leads elsewhere. Files that cannot be read are left out.
+// copyConfig copies the parts of the user's configuration that an agent needs. It copies the
+// login without the token that would renew it, because renewing the copy would make the
+// user's own login invalid. It copies the settings without those that lead elsewhere. It
+// leaves out files that cannot be read.
 func copyConfig(from, home, to string) error {
 	edit := map[string]func(map[string]json.RawMessage){
 		".credentials.json": func(all map[string]json.RawMessage) {

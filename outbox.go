@@ -10,41 +10,40 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An outbox is what writes to a connection, one at a time. Frames that wait are
-// written together by its goroutine; a sender waits for its frame or for its
-// context, never for the lock of another. A sender writes itself
-// if nobody else does.
+// An outbox writes frames to a connection, one at a time. Its goroutine writes queued
+// frames together; a sender waits for its frame or for its context, never for another
+// sender's lock. A sender writes its frame itself if nobody else is writing.
 type outbox struct {
 	conn    transport.Conn
 	record  func(dir byte, line []byte)
-	watch   watch           // of one write
-	stalled func()          // called when a write took longer than it may
+	watch   watch           // for one write
+	stalled func()          // called when a write takes too long
 	failed  func(err error) // called once when writing fails
 
 	mu     sync.Mutex
 	frames []*frame
 	size   int   // bytes of frames
-	busy   bool  // somebody writes
-	ended  bool  // no frame is taken any more; input ends once the rest is written
+	busy   bool  // a write is in progress
+	ended  bool  // no more frames are accepted; input ends once the rest is written
 	err    error // why nothing can be written any more
 	wake   chan struct{}
 	done   chan struct{} // closed when the writer has ended
 }
 
-// maxOutbox bounds what waits to be written: an agent that asks much and reads
-// nothing gets no more answers.
+// maxOutbox limits how much is queued: an agent that sends many requests and reads
+// nothing gets no more responses.
 const maxOutbox = 64 << 20
 
 type frame struct {
-	line    []byte     // with its end
-	written chan error // gets one value when it was written or cannot be
+	line    []byte     // with its line feed
+	written chan error // receives one value when it was written or cannot be
 }
 
 func newOutbox(conn transport.Conn, stall time.Duration) *outbox {
 	return &outbox{conn: conn, watch: watch{limit: stall}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// post adds a message to what is to be written.
+// post queues a message for writing.
 func (o *outbox) post(m wire.Message) (*frame, error) {
 	line, err := wire.Encode(m)
 	if err != nil {
@@ -55,7 +54,7 @@ func (o *outbox) post(m wire.Message) (*frame, error) {
 	return o.add(append(line, '\n'))
 }
 
-// write writes a message and returns when that was done.
+// write writes a message and returns when it was written.
 func (o *outbox) write(m wire.Message) error {
 	line, err := wire.Encode(m)
 	if err != nil {
@@ -105,7 +104,8 @@ func (o *outbox) add(line []byte) (*frame, error) {
 	return f, nil
 }
 
-// withdraw takes a frame back. It reports false if the frame is being written.
+// withdraw removes a frame from the queue. It reports false if the frame is being
+// written.
 func (o *outbox) withdraw(f *frame) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,8 +133,8 @@ func (o *outbox) poke() {
 	}
 }
 
-// run writes until the input has ended or can take no more. abort ends it; a
-// write that blocks ends when the connection is closed.
+// run writes until the input has ended or accepts no more. Closing abort ends it; a
+// blocked write ends when the connection is closed.
 func (o *outbox) run(abort <-chan struct{}) {
 	defer close(o.done)
 	defer o.watch.stop()
@@ -147,7 +147,7 @@ func (o *outbox) run(abort <-chan struct{}) {
 			frames, o.frames, o.size, o.busy = o.frames, nil, 0, true
 		}
 		o.mu.Unlock()
-		if err != nil { // of somebody else
+		if err != nil { // from another sender
 			o.fail(nil, err)
 			o.failed(err)
 			return
@@ -187,8 +187,8 @@ func (o *outbox) run(abort <-chan struct{}) {
 	}
 }
 
-// flush writes in pieces: an agent that reads slowly is not one that has stopped
-// reading.
+// flush writes b in pieces, so that an agent that reads slowly does not look like one
+// that has stopped reading.
 func (o *outbox) flush(b []byte) error {
 	defer o.watch.end()
 	for len(b) > 0 {
@@ -202,11 +202,10 @@ func (o *outbox) flush(b []byte) error {
 	return nil
 }
 
-// writeSize is how much an agent has to read in the time that one write may take.
+// writeSize is how much an agent must read within the time limit of one write.
 const writeSize = 1 << 20
 
-// fail tells everybody who waits, and whoever comes later, that nothing can be
-// written.
+// fail fails all queued frames, and later ones, with err.
 func (o *outbox) fail(frames []*frame, err error) {
 	o.mu.Lock()
 	o.err = err

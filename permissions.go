@@ -14,21 +14,21 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// CanUseTool decides about a tool call that no rule of the agent decides. It
-// answers with [Allow], [AllowInput], [AllowAlways], [Deny] or [DenyAndStop], or
-// to questions with [Answer].
+// CanUseTool decides about a tool call that no rule of the agent decides. It returns
+// [Allow], [AllowInput], [AllowAlways], [Deny] or [DenyAndStop], or [Answer] for
+// questions.
 //
-// Calls for several tools may run at once, each in its own goroutine; they may
-// call methods of the [Client]. ctx ends when the agent takes the question back.
-// If the function fails, panics or returns nil, the call is denied.
+// Calls for several tools may run concurrently, each in its own goroutine; they may call
+// methods of the [Client]. ctx ends when the agent withdraws the request. If the
+// function fails, panics or returns nil, the call is denied.
 type CanUseTool func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error)
 
-// Allow lets the tool run.
+// Allow allows the tool to run.
 func Allow() *wire.PermissionResult {
 	return &wire.PermissionResult{Behavior: wire.BehaviorAllow}
 }
 
-// AllowInput lets the tool run with another input, which is encoded as JSON.
+// AllowInput allows the tool to run with another input, which is encoded as JSON.
 func AllowInput(input any) *wire.PermissionResult {
 	raw, err := json.Marshal(input)
 	if err != nil {
@@ -37,8 +37,8 @@ func AllowInput(input any) *wire.PermissionResult {
 	return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: raw}
 }
 
-// AllowAlways lets the tool run and takes the agent's suggestions, if it made
-// any, so that it need not ask again.
+// AllowAlways allows the tool to run and applies the agent's suggestions, if any, so
+// that the agent need not ask again.
 func AllowAlways(req *wire.CanUseTool) *wire.PermissionResult {
 	return &wire.PermissionResult{
 		Behavior:           wire.BehaviorAllow,
@@ -46,33 +46,34 @@ func AllowAlways(req *wire.CanUseTool) *wire.PermissionResult {
 	}
 }
 
-// Deny does not let the tool run. The model receives the reason and continues.
+// Deny denies the tool call. The model receives the reason and continues.
 func Deny(reason string) *wire.PermissionResult {
 	return &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason}
 }
 
-// DenyAndStop does not let the tool run and ends the turn.
+// DenyAndStop denies the tool call and ends the turn.
 func DenyAndStop(reason string) *wire.PermissionResult {
 	return &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason, Interrupt: true}
 }
 
-// A Question is what the model asks the user through the AskUserQuestion tool.
+// A Question is a question of the model to the user, asked with the AskUserQuestion
+// tool.
 type Question struct {
 	Question    string           `json:"question"`    // the key of [Answer]
-	Header      string           `json:"header"`      // the same in a word
+	Header      string           `json:"header"`      // a short label
 	Options     []QuestionOption `json:"options"`     // to choose from
 	MultiSelect bool             `json:"multiSelect"` // several options may be chosen
 }
 
 // A QuestionOption is one answer to choose.
 type QuestionOption struct {
-	Label       string `json:"label"`            // what [Answer] takes
-	Description string `json:"description"`      // what choosing it means
-	Preview     string `json:"preview,omitzero"` // what it would look like; may be empty
+	Label       string `json:"label"`            // the value for [Answer]
+	Description string `json:"description"`      // the consequence of choosing it
+	Preview     string `json:"preview,omitzero"` // an example of the result; may be empty
 }
 
-// Questions returns what the model asks the user if the call is such a question:
-// then [Answer] answers it, and [Deny] skips it.
+// Questions returns the questions of a call to AskUserQuestion, and whether the call is
+// one: then [Answer] answers it, and [Deny] skips it.
 func Questions(req *wire.CanUseTool) ([]Question, bool) {
 	if req.ToolName != "AskUserQuestion" {
 		return nil, false
@@ -86,9 +87,8 @@ func Questions(req *wire.CanUseTool) ([]Question, bool) {
 	return in.Questions, true
 }
 
-// Answer answers the questions of a call for which [Questions] returned true.
-// answers maps the text of a question to the labels that were chosen, or to what
-// the user said instead.
+// Answer answers the questions of a call for which [Questions] returned true. answers
+// maps the text of a question to the labels that were chosen, or to the user's own text.
 func Answer(req *wire.CanUseTool, answers map[string][]string) *wire.PermissionResult {
 	var input map[string]json.RawMessage
 	if err := json.Unmarshal(req.Input, &input); err != nil || input == nil {
@@ -102,9 +102,9 @@ func Answer(req *wire.CanUseTool, answers map[string][]string) *wire.PermissionR
 	return AllowInput(input)
 }
 
-// Plan returns the plan that the model wants to carry out if the call asks to
-// leave plan mode: then [Allow] approves it, and the reason of [Deny] is what to
-// change. The plan is empty if the agent keeps it in a file.
+// Plan returns the plan that the model proposes if the call asks to leave plan mode:
+// then [Allow] approves it, and [Deny] rejects it, with the changes to make as the
+// reason. The plan is empty if the agent keeps it in a file.
 func Plan(req *wire.CanUseTool) (plan string, ok bool) {
 	if req.ToolName != "ExitPlanMode" {
 		return "", false
@@ -116,15 +116,15 @@ func Plan(req *wire.CanUseTool) (plan string, ok bool) {
 	return in.Plan, true
 }
 
-// readOneWay returns an error if an input can be read in more than one way: then whoever
-// approves it may see another value than the one that the tool uses. Package
-// encoding/json takes the last of equal names, and ignores their case.
+// readOneWay returns an error if an input is ambiguous: then the person who approves it
+// may see another value than the one that the tool uses. Package encoding/json uses the
+// last of equal names, and ignores their case.
 func readOneWay(tool string, input json.RawMessage) error {
 	if len(input) == 0 {
 		return nil
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(input)) // refuses invalid UTF-8 and names that stand twice
-	var names []map[string]bool                      // of the objects around
+	d := jsontext.NewDecoder(bytes.NewReader(input)) // rejects invalid UTF-8 and duplicate names
+	var names []map[string]bool                      // of the enclosing objects
 	for {
 		t, err := d.ReadToken()
 		if err == io.EOF {
@@ -141,8 +141,8 @@ func readOneWay(tool string, input json.RawMessage) error {
 		case '}', ']':
 			names = names[:len(names)-1]
 		case '"':
-			// Names of an object's members are at even places. Tools of MCP servers
-			// may have parameters that differ in case.
+			// The index is odd after a member name. Tools of MCP servers may have
+			// parameters that differ only in case.
 			kind, n := d.StackIndex(d.StackDepth())
 			if kind != '{' || n%2 == 0 || strings.HasPrefix(tool, "mcp__") {
 				continue
@@ -156,7 +156,7 @@ func readOneWay(tool string, input json.RawMessage) error {
 	}
 }
 
-// canUseTool answers a question of the agent.
+// canUseTool handles the agent's request for permission.
 func (s *session) canUseTool(ctx context.Context, req *wire.CanUseTool) (any, error) {
 	if s.cfg.canUseTool == nil {
 		return nil, errors.New("no CanUseTool callback is set; the call is not allowed")
@@ -198,7 +198,7 @@ func (s *session) canUseTool(ctx context.Context, req *wire.CanUseTool) (any, er
 	return &answer, nil
 }
 
-// elicitation answers a question of an MCP server.
+// elicitation handles a question of an MCP server.
 func (s *session) elicitation(ctx context.Context, req *wire.Elicitation) (any, error) {
 	if s.cfg.onElicit == nil {
 		return &wire.ElicitResult{Action: wire.ElicitDecline}, nil
@@ -210,8 +210,8 @@ func (s *session) elicitation(ctx context.Context, req *wire.Elicitation) (any, 
 	return res, nil
 }
 
-// userDialog shows a dialog. Without a callback there is no answer: another host
-// of the same agent may have one.
+// userDialog shows a dialog. Without a callback it sends no response: another host of
+// the same agent may have one.
 func (s *session) userDialog(ctx context.Context, req *wire.RequestUserDialog) (any, error) {
 	if s.cfg.onUserDialog == nil {
 		return nil, ErrNoAnswer

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// A Pool keeps agents that are connected and wait for their first prompt, so that a conversation begins at once. Each agent is handed
-// out once: a conversation never sees what another one left behind. Its methods may be called from several goroutines.
+// A Pool keeps connected agents that wait for their first prompt, so that a conversation starts without delay. Each
+// agent is used once: a conversation never sees what another one left behind. A Pool is safe for concurrent use.
 type Pool struct {
 	opts   Options
 	ctx    context.Context // ends with the pool
 	cancel context.CancelFunc
-	ready  chan warm // has room for all that are under way
+	ready  chan warm // has capacity for all agents that are being connected
 
 	mu      sync.Mutex // guards closed and starting while closed is false
 	closed  bool
@@ -23,7 +23,8 @@ type warm struct {
 	err    error
 }
 
-// NewPool starts connecting size agents, at least one. The options are used for all of them and must name no session.
+// NewPool starts connecting size agents, at least one. The options are used for all of them and must not name a
+// session.
 func NewPool(size int, opts *Options) *Pool {
 	size = max(1, size)
 	p := &Pool{ready: make(chan warm, size)}
@@ -51,14 +52,15 @@ func (p *Pool) start() {
 	})
 }
 
-// Get returns an agent that is ready, and waits for one if there is none. It belongs to the caller, who closes it; another one takes
-// its place in the pool. An agent that could not be started is the error of one Get. ctx bounds the waiting only.
+// Get returns a connected agent, and waits for one if there is none. The caller must close it; the pool connects
+// another one in its place. If an agent could not be started, one call of Get returns the error. ctx bounds only the
+// waiting.
 func (p *Pool) Get(ctx context.Context) (*Client, error) {
 	for {
 		select {
 		case w := <-p.ready:
 			p.start()
-			if w.err == nil && w.client.ended() { // while it waited
+			if w.err == nil && w.client.ended() { // while it was in the pool
 				w.client.Close()
 				continue
 			}
@@ -71,7 +73,7 @@ func (p *Pool) Get(ctx context.Context) (*Client, error) {
 	}
 }
 
-// Close ends the agents that nobody has got. Those that [Pool.Get] returned go on.
+// Close ends the agents that are still in the pool. Agents that [Pool.Get] returned keep running.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true

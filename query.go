@@ -16,33 +16,32 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Query asks an agent and yields what it says, the result last but for what an
-// agent may add behind it. attach is sent along with the prompt: pictures,
-// documents, more text.
+// Query sends a prompt to an agent and yields the agent's messages. The result comes
+// last, except for messages that an agent may send after it. attach is sent along with
+// the prompt: pictures, documents, more text.
 //
-// The agent starts when the iterator is ranged over, which can be done once. It
-// ends with the loop: when the agent is done, when the loop is left, or when ctx
-// ends.
+// The agent starts when the iterator is ranged over, which can be done once. It ends
+// with the loop: when the agent is done, when the loop ends early, or when ctx ends.
 //
-// An error is the last pair. If the result's [wire.Outcome] is not completed, it
+// An error is the last pair. If the result's [wire.Outcome] is not completed, the error
 // is a [*ResultError]; if the agent ends before the result, an [*ExitError]. A line
-// that cannot be understood is no error but a [*wire.BadLine] message.
+// that cannot be parsed is not an error but a [*wire.BadLine] message.
 func Query(ctx context.Context, prompt string, opts *Options, attach ...wire.Block) iter.Seq2[wire.Message, error] {
 	first := promptMessage(prompt, attach)
 	return queryAll(ctx, func(yield func(*wire.User) bool) { yield(first) }, false, opts)
 }
 
-// QueryStream asks an agent several things on one connection: each prompt is sent
-// as soon as prompts yields it, while earlier ones may still be worked on. It is
-// otherwise as [Query]; the agent ends when the prompts have ended and been
-// answered. The sequence runs in a goroutine of its own, which is not waited for:
-// if it waits for something, it should wait for ctx as well.
+// QueryStream sends several prompts to an agent on one connection: it sends each prompt
+// as soon as prompts yields it, even while earlier ones are in progress. Otherwise it
+// is like [Query]; the agent ends when all prompts have been sent and answered. The
+// sequence runs in its own goroutine, and QueryStream does not wait for it: if the
+// sequence blocks, it should also wait for ctx.
 func QueryStream(ctx context.Context, prompts iter.Seq[*wire.User], opts *Options) iter.Seq2[wire.Message, error] {
 	return queryAll(ctx, prompts, true, opts)
 }
 
-// Run asks an agent and returns the result. If the outcome is not completed, both
-// the result and a [*ResultError] are returned.
+// Run sends a prompt to an agent and returns the result. If the outcome is not
+// completed, it returns both the result and a [*ResultError].
 func Run(ctx context.Context, prompt string, opts *Options, attach ...wire.Block) (*wire.Result, error) {
 	return lastResult(Query(ctx, prompt, opts, attach...))
 }
@@ -61,7 +60,7 @@ func lastResult(messages iter.Seq2[wire.Message, error]) (*wire.Result, error) {
 	return last, nil
 }
 
-// promptMessage makes the message for a prompt.
+// promptMessage returns the message for a prompt.
 func promptMessage(prompt string, attach []wire.Block) *wire.User {
 	if len(attach) == 0 {
 		return wire.Prompt(wire.Text(prompt))
@@ -109,21 +108,21 @@ func queryAll(ctx context.Context, prompts iter.Seq[*wire.User], many bool, opts
 // A query is a session that ends by itself.
 type query struct {
 	s    *session
-	many bool // prompts, so that it matters which of them a result is for
+	many bool // there are several prompts, so that it matters which one a result is for
 
 	mu      sync.Mutex
-	sent    int             // prompts
-	results int             // of our prompts
+	sent    int             // how many prompts were sent
+	results int             // how many results of our prompts arrived
 	open    map[string]bool // uuids of prompts that no result has named
-	named   bool            // results name the prompts they are for
-	drained bool            // the last result said that no prompt waits
-	allSent bool            // no more prompts
-	over    bool            // the input was ended, or all is over
+	named   bool            // results name their prompts
+	drained bool            // the last result reported that no prompt is queued
+	allSent bool            // there are no more prompts
+	over    bool            // the input was ended, or the query has ended
 	quiet   *time.Timer
 }
 
-// run yields everything. It returns the error that is to be the last pair, and
-// nil if the loop was left or all is well. The session is closed when it returns.
+// run yields all messages. It returns the error for the last pair, or nil if the loop
+// ended early or nothing failed. The session is closed when it returns.
 func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield func(wire.Message, error) bool) (err error) {
 	s := q.s
 	watched := make(chan struct{})
@@ -139,8 +138,8 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 	}()
 
 	if err := s.initialize(); err != nil {
-		// An agent that cannot start may be gone before initialize is sent.
-		// Its own error comes first.
+		// An agent that cannot start may be gone before initialize is sent. Prefer its
+		// own error.
 		gone := time.NewTimer(s.cfg.exitGrace)
 		defer gone.Stop()
 		select {
@@ -156,7 +155,7 @@ func (q *query) run(ctx context.Context, prompts iter.Seq[*wire.User], yield fun
 	go q.feed(feed, prompts)
 
 	var last *wire.Result
-	again := false // a turn has begun since
+	again := false // a turn has started since
 	for {
 		m, err := s.pop(ctx)
 		switch {
@@ -204,7 +203,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 		}
 	}()
 	if len(q.s.cfg.needs) > 0 && q.s.awaitInitialize(ctx) != nil {
-		returned = true // without callbacks nothing is to be done
+		returned = true // without callbacks there is nothing to do
 		return
 	}
 	for m := range prompts {
@@ -220,7 +219,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 			c.UUID = sessions.NewID()
 			m = &c
 		}
-		q.s.touch() // the agent's silence counts from here
+		q.s.touch() // the idle timeout starts here
 		q.mu.Lock()
 		q.sent++
 		q.drained = false
@@ -258,11 +257,11 @@ func (q *query) resulted(r *wire.Result) {
 	q.settle(false)
 }
 
-// tasksDone is called by the reader when no task of the agent runs any more.
+// tasksDone is called by the reader when the last task of the agent has ended.
 func (q *query) tasksDone() { q.settle(true) }
 
-// turnRunning reports whether the agent owes an answer: not while the host thinks
-// about its next prompt.
+// turnRunning reports whether the agent owes an answer. It does not while the host
+// prepares its next prompt.
 func (q *query) turnRunning() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -277,20 +276,20 @@ func (q *query) answered() bool {
 	return q.results >= q.sent || q.drained
 }
 
-// settleTime is how long an agent has to show that it goes on, when that cannot be
-// known: it may have taken several prompts in one turn, or have something to say
-// about a task that has ended.
+// settleTime is how long an agent has to show that it continues, when that is
+// uncertain: it may have merged several prompts into one turn, or may report on a task
+// that has ended.
 const settleTime = 3 * time.Second
 
-// settle ends the input when nothing can need it any more: all prompts are sent
-// and answered and no task of the agent runs. An agent finishes what it has begun
-// when its input ends, but nobody can answer its questions any more.
+// settle ends the input when nothing can need it any more: all prompts are sent and
+// answered and no task of the agent is running. When its input ends, an agent finishes
+// what it has started, but nobody can answer its requests any more.
 func (q *query) settle(taskEnded bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.over || !q.allSent:
-	case q.sent == 0: // nothing was asked
+	case q.sent == 0: // there was no prompt
 		q.over = true
 		q.s.out.end()
 	case q.results == 0 || q.s.busyTasks():
@@ -310,7 +309,7 @@ func (q *query) settle(taskEnded bool) {
 			case q.answered():
 				q.finishInput()
 			default:
-				// More may come, so the agent is left to end by itself.
+				// More may come, so let the agent end by itself.
 				q.over = true
 				q.s.out.end()
 			}
@@ -318,8 +317,8 @@ func (q *query) settle(taskEnded bool) {
 	}
 }
 
-// finishInput ends the input and gives the agent a bounded time to end, too: one
-// that is silent for so long is done with.
+// finishInput ends the input and gives the agent a limited time to end, too: an agent
+// that is silent for that long is done.
 func (q *query) finishInput() {
 	q.over = true
 	s := q.s
@@ -336,21 +335,21 @@ func (q *query) finishInput() {
 				break
 			}
 		}
-		// All that matters was said: this is no error.
+		// Everything that matters has arrived: this is not an error.
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.exitGrace)
 		defer cancel()
 		s.conn.Close(ctx)
 	})
 }
 
-// verdict turns the end of the session into the error of the query. again says
-// that a turn had begun after the last result.
+// verdict returns the error of the query for the end of the session. again reports that
+// a turn had started after the last result.
 func (q *query) verdict(err error, last *wire.Result, again bool) error {
 	if err != io.EOF {
 		return err
 	}
 	s := q.s
-	// Ended by itself, or by the end of its input, and not well.
+	// It ended by itself, or because its input ended, and failed.
 	crashed := (s.exit.Code > 0 || s.exit.Signal != "") && s.exit.Step <= transport.StepEOF
 	switch {
 	case last == nil || again && crashed:

@@ -15,50 +15,51 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A queue holds what the consumer has not read yet, in order: messages, and lines
-// that the consumer takes apart when it comes to them. It makes the producer wait for
-// a consumer that is at work, and then for a moment only: past a bound in memory it
-// goes to temporary files that have no name, past a second one the queue fails.
+// A queue holds messages that the consumer has not read yet, in order: as messages, or
+// as lines that the consumer decodes when it reads them. The producer waits only for a
+// consumer that is at work, and only for a moment: beyond a first limit, messages go
+// from memory to temporary files without a name, and beyond a second one the queue
+// fails.
 //
-// One goroutine pushes, one pops at a time.
+// One goroutine pushes, and one pops at a time.
 type queue struct {
-	memory int64 // bound of what is held in memory
-	total  int64 // bound of all
+	memory int64 // limit of what is held in memory
+	total  int64 // limit in total
 
-	batch []entry // taken from items by the consumer, who alone touches it
+	batch []entry // taken from items; used only by the consumer
 	next  int
 
 	mu      sync.Mutex
-	items   []entry // behind batch
+	items   []entry // after batch
 	size    int64   // bytes of items
-	added   int64   // how many entries there were in all
+	added   int64   // how many entries were added in total
 	taken   int64   // bytes of batch, as long as any of it is left
-	spill   spill   // behind items
-	closed  error   // why nothing more comes
+	spill   spill   // after items
+	closed  error   // why no more messages come
 	waiting bool    // the consumer waits for ready
-	block   *block  // where the next line goes
+	block   *block  // holds the next line
 	ready   chan struct{}
-	took    chan struct{} // tells the producer that a batch was taken
-	slow    bool          // the consumer did not take one in time
+	took    chan struct{} // signals the producer that a batch was taken
+	slow    bool          // the consumer did not take a batch in time
 }
 
-// An entry is a message, or the line of one.
+// An entry is a message, or its encoded line.
 type entry struct {
 	m     wire.Message
 	line  []byte
-	block *block // that line is in; nil if it is in none
+	block *block // the block that contains line; nil if none
 }
 
-// A block is memory for many lines. It is used again when all of them were read.
+// A block is memory for many lines. It is reused when all of them were read.
 type block struct {
 	buf  []byte
 	left int // lines that were not read yet, and one for the producer
 }
 
-// blocks are those that no queue needs at the moment.
+// blocks are the blocks that are not in use.
 var blocks = sync.Pool{New: func() any { return &block{buf: make([]byte, 0, blockSize)} }}
 
-// message takes the line apart.
+// message returns the message, decoded if necessary.
 func (e entry) message() wire.Message {
 	if e.m != nil {
 		return e.m
@@ -66,7 +67,7 @@ func (e entry) message() wire.Message {
 	m, err := wire.Decode(e.line)
 	if err != nil {
 		var bad *wire.BadLine
-		errors.As(err, &bad) // it is nothing else
+		errors.As(err, &bad) // Decode returns no other error
 		return bad
 	}
 	return m
@@ -82,19 +83,19 @@ func newQueue(memory, total int64) *queue {
 	}
 }
 
-// push adds a message that took size bytes on the wire. Its error is final: the
-// queue is full or the disk is.
+// push adds a message that had size bytes on the wire. Its error is final: the queue or
+// the disk is full.
 func (q *queue) push(m wire.Message, size int) error {
 	err := q.add(entry{m: m}, int64(size)+entrySize)
 	q.flush()
 	return err
 }
 
-// pushLine adds a line, which is copied. If the consumer waits it may go on doing so
-// until flush is called, which the producer does before it waits itself: a consumer
-// is not woken for each of many lines.
+// pushLine adds a copy of a line. A waiting consumer may keep waiting until the
+// producer calls flush, which it does before it waits itself: so a consumer is not
+// woken for each of many lines.
 //
-// While the consumer has much to take apart, the producer does it with some lines, so
+// While the consumer has many lines to decode, the producer decodes some of them, so
 // that both are at work.
 func (q *queue) pushLine(line []byte) error {
 	e := entry{line: line}
@@ -104,14 +105,14 @@ func (q *queue) pushLine(line []byte) error {
 	return q.add(e, int64(len(line))+entrySize)
 }
 
-// behind reports whether the consumer reads, and has much to read.
+// behind reports whether the consumer is reading, and has much to read.
 func (q *queue) behind() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.size > behindSize && !q.slow
 }
 
-// flush wakes a consumer that waits though there is something to read.
+// flush wakes a waiting consumer if there is something to read.
 func (q *queue) flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,11 +122,11 @@ func (q *queue) flush() {
 }
 
 const (
-	entrySize  = 64       // what an entry takes beside its text
-	blockSize  = 64 << 10 // of memory for lines, while many come
-	firstSize  = 4 << 10  // of what an idle queue begins with
-	flushSize  = 64 << 10 // of lines that a consumer is not woken for
-	behindSize = 2 << 20  // of lines that a consumer takes apart by itself
+	entrySize  = 64       // memory of an entry in addition to its text
+	blockSize  = 64 << 10 // memory for lines, while many arrive
+	firstSize  = 4 << 10  // initial memory of an idle queue
+	flushSize  = 64 << 10 // size of lines for which a consumer is not woken
+	behindSize = 2 << 20  // size of lines that a consumer decodes by itself
 )
 
 // keep copies a line into the last block. The caller holds mu.
@@ -153,7 +154,7 @@ func (q *queue) keep(line []byte) entry {
 	return entry{line: b.buf[n:], block: b}
 }
 
-// unref says that a block is needed by one less. The caller holds mu.
+// unref removes one reference to a block. The caller holds mu.
 func (q *queue) unref(b *block) {
 	if b.left--; b.left == 0 && cap(b.buf) == blockSize {
 		blocks.Put(b)
@@ -190,7 +191,7 @@ func (q *queue) add(e entry, n int64) error {
 	return nil
 }
 
-// count returns how many entries there were in all.
+// count returns how many entries were added in total.
 func (q *queue) count() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -199,12 +200,12 @@ func (q *queue) count() int64 {
 
 const (
 	paceSize = 3 << 20               // more than behindSize
-	paceTime = 20 * time.Millisecond // longer than it takes to take as much apart
+	paceTime = 20 * time.Millisecond // longer than it takes to decode that much
 )
 
-// pace gives a consumer that is at work a moment to catch up, so that what it has
-// in a moment need not be put aside. One that does not use it is not waited for
-// again until it does.
+// pace gives a consumer that is at work a moment to catch up, to avoid writing to a
+// file what the consumer will read in a moment. If a consumer does not
+// catch up, pace does not wait for it again until it has.
 func (q *queue) pace() {
 	q.wake()
 	select {
@@ -224,7 +225,7 @@ func (q *queue) pace() {
 	}
 }
 
-// close lets the consumer read what is there and then end with err.
+// close lets the consumer read the remaining messages and then end with err.
 func (q *queue) close(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -234,7 +235,7 @@ func (q *queue) close(err error) {
 	q.wake()
 }
 
-// discard frees what nobody will read.
+// discard frees messages that nobody will read.
 func (q *queue) discard() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -253,8 +254,8 @@ func (q *queue) wake() {
 	}
 }
 
-// pop returns the next message. Its error is that of close, once everything was
-// read, or the cause of ctx.
+// pop returns the next message. Its error is that of close, once everything was read,
+// or the cause of ctx.
 func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 	for {
 		if q.next < len(q.batch) {
@@ -262,7 +263,7 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 				return nil, context.Cause(ctx)
 			}
 			e := q.batch[q.next]
-			q.batch[q.next] = entry{block: e.block} // which take gives back
+			q.batch[q.next] = entry{block: e.block} // the block is returned by take
 			q.next++
 			return e.message(), nil
 		}
@@ -283,7 +284,7 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 		case <-ctx.Done():
 			q.mu.Lock()
 			if !q.waiting {
-				<-q.ready // it was sent meanwhile
+				<-q.ready // it was sent in the meantime
 			}
 			q.waiting = false
 			q.mu.Unlock()
@@ -292,7 +293,7 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 	}
 }
 
-// tell signals that there is room again.
+// tell signals the producer that there is room again.
 func (q *queue) tell() {
 	q.slow = false
 	select {
@@ -308,7 +309,7 @@ const (
 	tookBatch
 )
 
-// take gets the next batch, or an entry of the file, or has the consumer wait.
+// take gets the next batch, or an entry from the file, or makes the consumer wait.
 func (q *queue) take() (e entry, state int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -340,7 +341,7 @@ func (q *queue) take() (e entry, state int, err error) {
 	if q.closed != nil {
 		return e, tookNone, q.closed
 	}
-	// All was read. A queue that is idle for long needs little.
+	// Everything was read. A queue that is idle for long needs little memory.
 	if b := q.block; b != nil && b.left == 1 {
 		if cap(b.buf) > firstSize {
 			q.block = nil
@@ -356,13 +357,13 @@ func (q *queue) take() (e entry, state int, err error) {
 // A spill is a queue of messages in files.
 type spill struct {
 	files    []*spillFile // read from the first, written to the last
-	fileSize int64        // past which another file is begun
-	size     int64        // bytes of the records that were not read yet
+	fileSize int64        // limit of a file
+	size     int64        // bytes of unread records
 	buf      []byte
 }
 
-// spillFileSize is about how much goes into one file: what was read is freed when
-// the whole file was.
+// spillFileSize is the approximate size of one file: its space is freed when the whole
+// file was read.
 const spillFileSize = 64 << 20
 
 // A spillFile is one of the files.
@@ -370,7 +371,7 @@ type spillFile struct {
 	file    *os.File
 	w       *bufio.Writer
 	r       *bufio.Reader
-	next    int64 // offset of what r reads next
+	next    int64 // offset of the next read of r
 	written int64
 	unread  int64
 }
@@ -380,8 +381,8 @@ func newSpillFile() (*spillFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Where the system allows it the file loses its name at once, so that a
-	// crash leaves nothing behind.
+	// Where the system allows it, remove the file's name at once, so that a crash
+	// leaves nothing behind.
 	os.Remove(f.Name())
 	s := &spillFile{file: f, w: bufio.NewWriterSize(f, 64<<10)}
 	s.r = bufio.NewReaderSize(&offsetReader{f, &s.next}, 64<<10)
@@ -401,14 +402,14 @@ func (s *spill) close() {
 	*s = spill{fileSize: s.fileSize}
 }
 
-// A record is a kind, a length and the text: of a message the line, of a bad
-// line its beginning behind its size.
+// A record is a kind, a length and the text. The text of a message is its line, and
+// that of a bad line is its size and its start.
 const (
 	spillMessage = 'm'
 	spillBad     = 'b'
 )
 
-// write adds an entry. If it fails, nothing was added.
+// write adds an entry. If it fails, it adds nothing.
 func (s *spill) write(e entry) (err error) {
 	s.buf = append(s.buf[:0], spillMessage, 0, 0, 0, 0, 0, 0, 0, 0)
 	if e.m == nil {
@@ -444,7 +445,7 @@ func (s *spill) write(e entry) (err error) {
 	return nil
 }
 
-// read takes the first entry. There must be one.
+// read removes and returns the first entry. There must be one.
 func (s *spill) read() (e entry, err error) {
 	f := s.files[0]
 	if err := f.w.Flush(); err != nil {
@@ -480,7 +481,8 @@ func (s *spill) read() (e entry, err error) {
 	return entry{m: bad}, nil
 }
 
-// An offsetReader reads a file at its own place while another writes at the end.
+// An offsetReader reads a file at its own offset while another goroutine writes at the
+// end.
 type offsetReader struct {
 	f    *os.File
 	next *int64

@@ -20,14 +20,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A session is one connection to an agent: what Query and Client share.
+// A session is one connection to an agent: the part that Query and Client share.
 //
-// One goroutine reads: it wakes whoever waits for a control response, has each
-// control request handled, and queues all else for the consumer. It waits for the
-// consumer (queue.pace) and for a callback (attend) no longer than a moment. All writes
-// go through the outbox, a frame at a time.
-// When the reader ends, the session is over: it waits for the agent to be gone,
-// fails what is pending, and closes the queue.
+// One goroutine reads: it passes each control response to its caller, starts a handler
+// for each control request, and queues everything else for the consumer. It waits for
+// the consumer (queue.pace) and for a callback (attend) only for a moment. All writes
+// go through the outbox, a frame at a time. When the reader ends, the session ends: it
+// waits for the agent to be gone, fails what is pending, and closes the queue.
 type session struct {
 	cfg  *config
 	conn transport.Conn
@@ -35,69 +34,68 @@ type session struct {
 	in   *queue
 	out  *outbox
 
-	// ctx is the life of the session; handlers run under it. stop ends it with
-	// the reason.
+	// ctx is the life of the session; handlers run under it. stop ends it with the
+	// reason.
 	ctx  context.Context
 	stop context.CancelCauseFunc
 
 	mu       sync.Mutex
 	lastID   int
-	calls    map[string]chan *wire.Response     // our requests that wait for an answer
-	handlers map[string]context.CancelCauseFunc // their requests that we work on
-	seen     map[string]bool                    // ids of their requests, so that a repeated one runs once
-	tasks    map[string]bool                    // tasks of theirs that may still need us
+	calls    map[string]chan *wire.Response     // our requests that wait for a response
+	handlers map[string]context.CancelCauseFunc // the agent's requests in progress
+	seen     map[string]bool                    // ids of the agent's requests, so that a repeated one runs once
+	tasks    map[string]bool                    // tasks of the agent that may still need us
 	frames   frameRing
-	owed     bool // an answer to the agent could not be written
+	owed     bool // a response to the agent could not be written
 
-	callbacks  int        // requests of theirs that count for MaxCallbacks
-	waiting    []func()   // those that wait for one of them to end
-	unanswered int        // prompts that were sent and that no result answered; never too few
-	cut        *interrupt // the last one, until a result or a prompt follows it
+	callbacks  int        // requests of the agent that count for MaxCallbacks
+	waiting    []func()   // requests that wait for one of them to end
+	unanswered int        // prompts that were sent and have no result; never too few
+	cut        *interrupt // the last interrupt, until a result or a prompt follows it
 	closing    error      // why shutdown was called
 
 	heard   atomic.Int64 // how many lines the agent wrote
 	results atomic.Int64 // how many of them are results, replays not counted
 	active  atomic.Int64 // when the last line was read or written, or a callback ended, in Unix nanoseconds
-	handled atomic.Int64 // how many requests of theirs we answered
-	midTurn atomic.Bool  // the agent has begun a turn that has no result yet
-	quick   atomic.Bool  // the last handler took no time
+	handled atomic.Int64 // how many of the agent's requests were answered
+	midTurn atomic.Bool  // the agent has started a turn that has no result yet
+	quick   atomic.Bool  // the last handler was quick
 
 	running  sync.WaitGroup // handlers and helpers
-	readDone chan struct{}  // closed when the session is over
+	readDone chan struct{}  // closed when the session has ended
 	settled  chan struct{}  // closed when its tools have ended, too
-	ended    error          // why; set before readDone is closed. io.EOF if the agent just ended
+	ended    error          // why it ended; set before readDone is closed. io.EOF if the agent just ended
 	exit     transport.Exit
 
 	initialized chan struct{}            // closed when initialize was answered
 	initAnswer  *wire.InitializeResponse // never nil once initialized
 	initErr     error
-	initFailed  bool // there can be no conversation; if initErr is set and this is not, the agent knows no initialize
+	initFailed  bool // there can be no conversation; if initErr is set and this is not, the agent does not know initialize
 
-	span atomic.Pointer[trace.SpanContext] // that callbacks belong to; nil if there is none
+	span atomic.Pointer[trace.SpanContext] // parent of callback spans; nil if there is none
 
 	servers *toolServers // the in-process MCP servers; nil if there are none
 
-	// Called by the reader, must not block; may be nil.
+	// Called by the reader; must not block; may be nil.
 	onResult    func(*wire.Result)
 	onTasksDone func() // the last task that may still need us has ended
 
-	remove func() // what the agent was given of a store; called when it is gone
+	remove func() // removes the files that the agent got from a store; called when it is gone
 
-	submitted json.RawMessage // what became of the prompt of the turn, if the agent reported it; the reader's own
+	submitted json.RawMessage // the outcome of the turn's prompt, if the agent reported it; used only by the reader
 
-	late     sync.Once     // a callback outlived the session, and that was reported
-	turnNews chan struct{} // closed and replaced when a turn begins or ends; guarded by mu
+	late     sync.Once     // reports once that a callback outlived the session
+	turnNews chan struct{} // closed and replaced when a turn starts or ends; guarded by mu
 }
 
-// An interrupt is a request to stop the turn that runs.
+// An interrupt is a request to stop the running turn.
 type interrupt struct {
 	id    string
 	req   *wire.Interrupt
 	acked bool // the agent has answered it
 }
 
-// open dials and starts the session, which owner gets before that. It sends
-// nothing.
+// open dials and starts the session, after passing it to owner. It sends nothing.
 func open(ctx context.Context, cfg *config, owner func(*session)) error {
 	if ctx.Err() != nil {
 		return ctxError(ctx, "connecting")
@@ -148,7 +146,7 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 	return nil
 }
 
-// read takes lines apart until the agent ends its output.
+// read reads and routes lines until the agent ends its output.
 func (s *session) read() {
 	s.readOn(&reading{
 		lines:    wire.NewReader(source{s}, &wire.ReaderOptions{MaxLine: s.cfg.maxLine}),
@@ -157,8 +155,8 @@ func (s *session) read() {
 	})
 }
 
-// A source is the agent's output. Before it waits for more, it sees to it that
-// nobody else waits for what has come.
+// A source is the agent's output. Before it blocks for more, it makes sure that nobody
+// else waits for what has arrived.
 type source struct{ s *session }
 
 func (r source) Read(p []byte) (int, error) {
@@ -168,15 +166,15 @@ func (r source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A reading is what the goroutine that reads owns, and hands on if another takes
-// its place.
+// A reading is the state of the goroutine that reads, which passes it on if another one
+// replaces it.
 type reading struct {
 	lines    *wire.Reader
 	endWatch func()
-	watch    watch // of a handler that the reader runs
+	watch    watch // for a handler that the reader runs
 }
 
-// readOn reads until the agent ends its output, or until another goroutine reads.
+// readOn reads until the agent ends its output, or until another goroutine takes over.
 func (s *session) readOn(r *reading) {
 	var err error
 	for err == nil {
@@ -200,7 +198,7 @@ func (s *session) readOn(r *reading) {
 		handler := s.requested(request)
 		switch {
 		case handler == nil:
-		case r.lines.Buffered() > 0: // there is more to do than this
+		case r.lines.Buffered() > 0: // there is more to read
 			go handler()
 		case !s.attend(r, handler):
 			return
@@ -211,13 +209,13 @@ func (s *session) readOn(r *reading) {
 	s.finish(err)
 }
 
-// attendTime is how long a callback may keep the reader.
+// attendTime is how long a callback may block the reader.
 const attendTime = 500 * time.Microsecond
 
-// attend runs a handler and reports whether the caller still is the one who reads.
-// If the last handler was quick this one runs right here: its answer is on its way
-// before another goroutine would have begun. Should it take longer after all,
-// another goroutine goes on reading.
+// attend runs a handler and reports whether the caller is still the reader. If the last
+// handler was quick, this one runs in the reader's goroutine: its response is sent
+// before another goroutine would have started. If it takes longer after all, another
+// goroutine continues reading.
 func (s *session) attend(r *reading, handler func()) (reads bool) {
 	s.in.flush()
 	if !s.quick.Load() {
@@ -250,12 +248,12 @@ func (s *session) attend(r *reading, handler func()) (reads bool) {
 	return
 }
 
-// route brings one line to where it belongs; a request that is to be handled is
-// returned. Its error ends the session.
+// route dispatches one line. It returns a request that must be handled. Its error ends
+// the session.
 func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	switch wire.PeekType(line) {
 	case "stream_event", "assistant", "user":
-		// They concern nobody but the consumer, who takes them apart.
+		// These are only for the consumer, who decodes them.
 		s.midTurn.Store(true)
 		return nil, s.in.pushLine(line)
 	}
@@ -297,7 +295,7 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	res, ended := m.(*wire.Result)
 	ended = ended && !res.IsReplay
 	if ended {
-		// Agents report that a hook blocked the prompt before the result.
+		// Agents report before the result that a hook blocked the prompt.
 		if len(res.PromptSubmitOutcome) == 0 {
 			res.PromptSubmitOutcome = s.submitted
 		}
@@ -326,18 +324,17 @@ func (s *session) setTask(id string, running bool) {
 	}
 }
 
-// busyTasks reports whether tasks of the agent run that may still need us.
+// busyTasks reports whether the agent runs tasks that may still need us.
 func (s *session) busyTasks() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.tasks) > 0
 }
 
-// finish is the end of the session: the agent's output has ended, or it must not
-// go on for the reason err.
+// finish ends the session, because the agent's output has ended, or for the reason err.
 func (s *session) finish(err error) {
-	// An agent that closed its output is about to be gone; one that is not gets
-	// little time for it.
+	// An agent that closed its output is about to exit; one that is not gets little
+	// time for it.
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.exitGrace)
 	closeErr := s.conn.Close(ctx)
 	cancel()
@@ -398,7 +395,7 @@ func (s *session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.calls == nil {
-		return // it is over already
+		return // it has ended already
 	}
 	s.stop(err)
 	// The reader may be waiting for a line that never comes.
@@ -409,9 +406,9 @@ func (s *session) fail(err error) {
 	})
 }
 
-// inputFailed is called when the agent does not read any more. It may have all it
-// needs, or be on its way out. Only if it falls silent while an answer is owed to
-// it is that an end: it waits for what can never come.
+// inputFailed is called when the agent does not read any more. It may have everything
+// it needs, or be about to exit. The session ends only if the agent falls silent while
+// a response is owed to it, because it then waits for something that can never come.
 func (s *session) inputFailed(err error) {
 	s.running.Go(func() {
 		for {
@@ -434,8 +431,8 @@ func (s *session) inputFailed(err error) {
 	})
 }
 
-// watchIdle ends the session when the agent is silent for too long though nobody
-// on our side is at work for it. It returns a function that ends the watch.
+// watchIdle ends the session when the agent is silent for too long although no callback
+// runs for it. It returns a function that ends the watch.
 func (s *session) watchIdle() (stop func()) {
 	limit := s.cfg.idleTimeout
 	if limit <= 0 {
@@ -451,7 +448,7 @@ func (s *session) watchIdle() (stop func()) {
 				return
 			case <-timer.C:
 			}
-			// In this order: whatever begins or ends a wait is activity.
+			// The order matters: everything that starts or ends a wait is activity.
 			if s.turnRunning() && !s.atWork() {
 				left := limit - time.Since(time.Unix(0, s.active.Load()))
 				if left <= 0 {
@@ -467,17 +464,17 @@ func (s *session) watchIdle() (stop func()) {
 	return func() { close(done) }
 }
 
-// touch notes that something was read or written, or that a wait begins or ends.
+// touch records that something was read or written, or that a wait starts or ends.
 func (s *session) touch() { s.active.Store(time.Now().UnixNano()) }
 
-// atWork reports whether a callback runs for the agent.
+// atWork reports whether a callback is running for the agent.
 func (s *session) atWork() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.handlers) > 0
 }
 
-// turnRunning reports whether an answer is owed to us.
+// turnRunning reports whether the agent owes an answer.
 func (s *session) turnRunning() bool {
 	if s.cfg.turnRunning == nil {
 		return true
@@ -485,16 +482,16 @@ func (s *session) turnRunning() bool {
 	return s.cfg.turnRunning()
 }
 
-// handlerGrace is how long shutdown waits for callbacks that do not heed their
-// context.
+// handlerGrace is how long shutdown waits for callbacks that ignore their context.
 const handlerGrace = 5 * time.Second
 
 // shutdown ends the session and returns when the agent is gone. It interrupts a running
-// turn first. It may be called more than once, and at once: the
-// shortest ctx counts. ctx may be that of a callback, which is not waited for.
+// turn first. It may be called more than once, and concurrently: the shortest ctx
+// counts. ctx may be that of a callback, for which shutdown does not wait.
 func (s *session) shutdown(ctx context.Context, cause error) error {
 	if !s.interruptForGood(cause) {
-		// It works on and no request stops it, so it gets no time to end by itself.
+		// The agent keeps working and no request stops it, so give it no time to end by
+		// itself.
 		hurried, cancel := context.WithCancel(ctx)
 		cancel()
 		ctx = hurried
@@ -504,7 +501,7 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 	grace := time.NewTimer(s.cfg.exitGrace)
 	defer grace.Stop()
 	select {
-	case <-s.out.done: // the last words were written
+	case <-s.out.done: // the last frames were written
 	case <-s.readDone:
 	case <-ctx.Done():
 	case <-grace.C: // the agent does not read them
@@ -520,9 +517,9 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 	return err
 }
 
-// interruptForGood makes the session one that is closing: no prompt is sent any more,
-// nothing that the agent asks for starts, and what it does is interrupted. It reports
-// false if the agent works and cannot be interrupted, or if the host keeps its turns.
+// interruptForGood marks the session as closing: it sends no more prompts, starts
+// nothing that the agent requests, and interrupts the agent. It reports false if the
+// agent is working and cannot be interrupted, or if the host keeps its turns.
 func (s *session) interruptForGood(cause error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -537,7 +534,7 @@ func (s *session) interruptForGood(cause error) bool {
 		return false // another agent continues the turn: nothing may end it
 	}
 	err := s.interrupt(&wire.Interrupt{CancelQueued: true})
-	if s.cfg.initialize.PerTaskStopAffordance { // an interrupt spares them
+	if s.cfg.initialize.PerTaskStopAffordance { // an interrupt does not stop tasks
 		for id := range s.tasks {
 			s.out.post(&wire.ControlRequest{RequestID: s.requestID(), Request: &wire.StopTask{TaskID: id}})
 		}
@@ -545,8 +542,9 @@ func (s *session) interruptForGood(cause error) bool {
 	return err == nil
 }
 
-// awaitTurn waits while a prompt was sent and its turn has not begun: some agents drop
-// an interrupt that comes so early, and only input that is open lets it be repeated.
+// awaitTurn waits while a prompt was sent and its turn has not started: some agents
+// drop an interrupt that comes so early, and it can be repeated only while the input is
+// open.
 func (s *session) awaitTurn(ctx context.Context) {
 	limit := time.NewTimer(s.cfg.exitGrace / 2)
 	defer limit.Stop()
@@ -571,7 +569,7 @@ func (s *session) awaitTurn(ctx context.Context) {
 	}
 }
 
-// announceTurn wakes those who wait in awaitTurn. The caller holds mu.
+// announceTurn wakes the goroutines that wait in awaitTurn. The caller holds mu.
 func (s *session) announceTurn() {
 	if s.closing != nil {
 		close(s.turnNews)
@@ -579,8 +577,8 @@ func (s *session) announceTurn() {
 	}
 }
 
-// turnBegan notes that the agent begins a turn. If it was interrupted before, and
-// knows it, it is interrupted again: the first interrupt came too early.
+// turnBegan records that the agent starts a turn. If an interrupt was acknowledged
+// before, it sends it again: the first one came too early.
 func (s *session) turnBegan() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -591,7 +589,7 @@ func (s *session) turnBegan() {
 	s.announceTurn()
 }
 
-// turnEnded notes that a turn has ended.
+// turnEnded records that a turn has ended.
 func (s *session) turnEnded(r *wire.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -628,7 +626,7 @@ const (
 	frameText  = 240
 )
 
-// A frameRing keeps the beginnings of the last lines.
+// A frameRing keeps the starts of the last lines.
 type frameRing struct {
 	text [frameCount][frameText + 2]byte
 	size [frameCount]int
@@ -661,7 +659,7 @@ func (s *session) lastFrames() []string {
 	return frames
 }
 
-// outgoing returns a message as it is to be sent.
+// outgoing returns a message in the form in which it is sent.
 func (s *session) outgoing(m *wire.User) *wire.User {
 	if !s.cfg.verbatim || m.ClientComposed {
 		return m
@@ -671,9 +669,9 @@ func (s *session) outgoing(m *wire.User) *wire.User {
 	return &verbatim
 }
 
-// Requests of ours.
+// Requests to the agent.
 
-// call sends a control request and waits for its answer.
+// call sends a control request and waits for its response.
 func (s *session) call(ctx context.Context, req wire.Request) (*wire.Response, error) {
 	return s.callWithin(ctx, req, s.cfg.controlTimeout)
 }
@@ -686,7 +684,7 @@ func (s *session) callWithin(ctx context.Context, req wire.Request, limit time.D
 	return s.await(ctx, req, id, answer, limit)
 }
 
-// prompt adds a message of the user to what is to be written.
+// prompt queues a message of the user for writing.
 func (s *session) prompt(m *wire.User) (*frame, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -701,7 +699,7 @@ func (s *session) prompt(m *wire.User) (*frame, error) {
 	return f, err
 }
 
-// asks returns how many results a message leads to: results of tools lead to none.
+// asks returns how many results a message leads to: tool results lead to none.
 func asks(m *wire.User) int {
 	blocks := m.Message.Content.All()
 	other := func(b wire.Block) bool { _, ok := b.(*wire.ToolResultBlock); return !ok }
@@ -711,9 +709,9 @@ func asks(m *wire.User) int {
 	return 1
 }
 
-// sendPrompt is prompt that waits until the message was written. When ctx ends before,
-// the message is taken back if that can still be done; taken says that it could not,
-// or need not.
+// sendPrompt is like prompt but waits until the message was written. If ctx ends first,
+// it withdraws the message if it can; taken reports that the agent has, or may have,
+// the message.
 func (s *session) sendPrompt(ctx context.Context, m *wire.User) (taken bool, err error) {
 	f, err := s.prompt(m)
 	if err != nil {
@@ -764,7 +762,8 @@ func (s *session) await(ctx context.Context, req wire.Request, id string, answer
 	return s.awaitUnless(ctx, req, id, answer, limit, func() bool { return false })
 }
 
-// awaitUnless does not give up as long as excused says so.
+// awaitUnless waits for a response, and does not time out as long as excused returns
+// true.
 func (s *session) awaitUnless(ctx context.Context, req wire.Request, id string, answer chan *wire.Response, limit time.Duration, excused func() bool) (*wire.Response, error) {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
@@ -775,7 +774,7 @@ wait:
 		return s.checkResponse(req, r)
 	case <-s.readDone:
 		select {
-		case r := <-answer: // it came just before the end
+		case r := <-answer: // it arrived just before the end
 			return s.checkResponse(req, r)
 		default:
 		}
@@ -810,8 +809,8 @@ func (s *session) forget(id string) {
 	delete(s.calls, id)
 }
 
-// answered wakes whoever waits for a response. One that nobody waits for is an
-// echo or a second answer: nothing is wrong with it.
+// answered passes a response to its caller. A response that nobody waits for is an echo
+// or a duplicate, which is fine.
 func (s *session) answered(r *wire.Response) {
 	s.mu.Lock()
 	answer := s.calls[r.RequestID]
@@ -837,7 +836,7 @@ func (s *session) answered(r *wire.Response) {
 	}
 }
 
-// interruptAnswered notes the answer to the last interrupt. The caller holds mu.
+// interruptAnswered records the response to the last interrupt. The caller holds mu.
 func (s *session) interruptAnswered(r *wire.Response) {
 	s.cut.acked = true
 	var receipt wire.InterruptResponse
@@ -847,8 +846,8 @@ func (s *session) interruptAnswered(r *wire.Response) {
 	s.announceTurn()
 }
 
-// writeErr explains why something could not be written: mostly because the agent
-// is gone, and then why it is.
+// writeErr explains why something could not be written: usually because the agent is
+// gone, and then why.
 func (s *session) writeErr(err error) error {
 	if !errors.Is(err, transport.ErrInputClosed) && !errors.Is(err, ErrClosed) {
 		return err
@@ -863,7 +862,7 @@ func (s *session) writeErr(err error) error {
 	}
 }
 
-// overErr is the error of a call that the end of the session cut off.
+// overErr returns the error of a call that the end of the session cut off.
 func (s *session) overErr() error {
 	<-s.readDone
 	if s.ended == io.EOF {
@@ -872,30 +871,30 @@ func (s *session) overErr() error {
 	return s.ended
 }
 
-// Requests of theirs.
+// Requests from the agent.
 
 // maxWaiting is how many requests of the agent may wait for a callback to return, as a
-// multiple of those that run.
+// multiple of those that are running.
 const maxWaiting = 64
 
-// errGoexit says that a callback did not return but ended its goroutine, as
+// errGoexit means that a callback did not return but ended its goroutine, as
 // testing.T.FailNow does.
 var errGoexit = errors.New("it ended its goroutine")
 
-// orderKey is the key of a context's value that [MessagesBefore] returns.
+// orderKey is the context key of the value that [MessagesBefore] returns.
 type orderKey struct{}
 
-// MessagesBefore returns how many messages the agent had sent before the request that
-// a callback is called for, counted as [Client.Messages] yields them. Callbacks do not
-// wait for the loop that reads messages, so the loop may not have come that far. ctx is
-// the context of the callback, or one made from it; for any other it returns 0.
+// MessagesBefore returns how many messages the agent had sent before the request that a
+// callback handles, counted as [Client.Messages] yields them. Callbacks do not wait for
+// the loop that reads messages, so the loop may not have read that many. ctx is the
+// context of the callback, or derived from it; for any other it returns 0.
 func MessagesBefore(ctx context.Context) int64 {
 	n, _ := ctx.Value(orderKey{}).(int64)
 	return n
 }
 
-// requested takes a request and returns what handles it; nil if nothing does, or not
-// yet. The caller must run it.
+// requested registers a request and returns its handler, or nil if there is none or it
+// has to wait. The caller must run the handler.
 func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 	id := m.RequestID
 	s.mu.Lock()
@@ -910,7 +909,7 @@ func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 	if id != "" {
 		s.seen[id] = true
 		if len(s.seen) > 64*1024 {
-			clear(s.seen) // ids this old are not sent again
+			clear(s.seen) // ids this old are not repeated
 		}
 	}
 	counts := callsBack(m.Request)
@@ -934,17 +933,17 @@ func (s *session) requested(m *wire.ControlRequest) (handler func()) {
 	return handler
 }
 
-// callsBack reports whether a callback of the host may take its time for a request.
+// callsBack reports whether a request may run a callback of the host for a long time.
 func callsBack(req wire.Request) bool {
 	if req, ok := req.(*wire.MCPMessage); ok {
 		m, fault := parseRPC(req.Message)
-		return fault == nil && m.isCall() // the rest ends calls, and must not wait for them
+		return fault == nil && m.isCall() // other messages end calls, and must not wait for them
 	}
 	return true
 }
 
-// runHandler handles a request and answers it. counts says that it is one of those
-// that MaxCallbacks limits.
+// runHandler handles a request and responds to it. counts reports that the request
+// counts for MaxCallbacks.
 func (s *session) runHandler(ctx context.Context, cancel context.CancelCauseFunc, m *wire.ControlRequest, counts bool) {
 	defer s.running.Done()
 	var payload any
@@ -973,14 +972,14 @@ func (s *session) runHandler(ctx context.Context, cancel context.CancelCauseFunc
 			return
 		}
 	}
-	if ctx.Err() != nil { // it waited, and is not wanted any more
+	if ctx.Err() != nil { // it was waiting, and is no longer needed
 		err = context.Cause(ctx)
 		return
 	}
 	payload, err = s.handleTraced(ctx, m)
 }
 
-// next starts a request that waits, in place of one that is done. The caller holds mu.
+// next starts a waiting request in place of one that is done. The caller holds mu.
 func (s *session) next() {
 	if len(s.waiting) == 0 || s.calls == nil {
 		s.callbacks--
@@ -993,7 +992,7 @@ func (s *session) next() {
 	go handler()
 }
 
-// ofTurn reports whether only an agent in a turn makes such a request.
+// ofTurn reports whether an agent sends such a request only during a turn.
 func ofTurn(req wire.Request) bool {
 	switch req := req.(type) {
 	case *wire.CanUseTool, *wire.Elicitation:
@@ -1013,7 +1012,8 @@ func ofTurn(req wire.Request) bool {
 	return false
 }
 
-// refuse answers a request that would start something, in a session that is closing.
+// refuse returns the response to a request that would start something, in a session
+// that is closing.
 func refuse(req wire.Request) (answer any, refused bool) {
 	const reason = "The host is closing the conversation."
 	switch req := req.(type) {
@@ -1039,8 +1039,8 @@ func refuse(req wire.Request) (answer any, refused bool) {
 	return nil, false
 }
 
-// cancelled takes a request back: its handler's context ends, and it gets no
-// answer.
+// cancelled withdraws a request: it ends its handler's context, and the request gets no
+// response.
 func (s *session) cancelled(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1049,7 +1049,8 @@ func (s *session) cancelled(id string) {
 	}
 }
 
-// respond answers a request. payload is encoded as JSON; nil is an empty object.
+// respond sends the response to a request. payload is encoded as JSON; nil is an empty
+// object.
 func (s *session) respond(id string, payload any, err error) {
 	r := wire.Response{Subtype: "success", RequestID: id}
 	if err == nil {
@@ -1062,7 +1063,7 @@ func (s *session) respond(id string, payload any, err error) {
 			r.Response, err = json.Marshal(payload)
 		}
 	}
-	if refusal, ok := err.(*ControlError); ok { // of OnRequest
+	if refusal, ok := err.(*ControlError); ok { // from OnRequest
 		r = wire.Response{Subtype: "error", RequestID: id, Error: refusal.Message, ErrorCode: refusal.Code}
 	} else if err != nil {
 		r = wire.Response{Subtype: "error", RequestID: id, Error: err.Error()}
@@ -1074,14 +1075,14 @@ func (s *session) respond(id string, payload any, err error) {
 	}
 }
 
-// owe notes that the agent waits for something that could not be written.
+// owe records that the agent waits for a response that could not be written.
 func (s *session) owe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owed = true
 }
 
-// handle runs the callback that a request is for.
+// handle runs the callback for a request.
 func (s *session) handle(ctx context.Context, m *wire.ControlRequest) (payload any, err error) {
 	if s.cfg.onRequest != nil && m.Request != nil {
 		payload, err := s.handleRaw(ctx, m)
@@ -1109,7 +1110,7 @@ func (s *session) handle(ctx context.Context, m *wire.ControlRequest) (payload a
 	return nil, fmt.Errorf("Unsupported control request subtype: %s", m.Request.Subtype())
 }
 
-// handleRaw runs OnRequest. If it fails, what the request guards does not happen.
+// handleRaw runs OnRequest. If it fails, the request is denied.
 func (s *session) handleRaw(ctx context.Context, m *wire.ControlRequest) (any, error) {
 	var decided error // on purpose
 	answer, err := guard(s, "OnRequest", func() (json.RawMessage, error) {
@@ -1146,8 +1147,8 @@ func (s *session) handleRaw(ctx context.Context, m *wire.ControlRequest) (any, e
 	return nil, err
 }
 
-// guard calls a callback of the host. If it panics or fails, that is reported and
-// returned as a [*CallbackError].
+// guard calls a callback of the host. If it panics or fails, guard reports and returns
+// that as a [*CallbackError].
 func guard[T any](s *session, name string, f func() (T, error)) (v T, err error) {
 	returned := false
 	defer func() {
@@ -1168,10 +1169,10 @@ func guard[T any](s *session, name string, f func() (T, error)) (v T, err error)
 	return v, err
 }
 
-// warn reports what went wrong without ending anything.
+// warn reports a failure that ends nothing.
 func (s *session) warn(err error) { s.cfg.warn(err) }
 
-// initialize sends the first request. It does not wait for the answer: see
+// initialize sends the first request. It does not wait for the response: see
 // awaitInitialize.
 func (s *session) initialize() error {
 	req := s.cfg.initialize
@@ -1180,7 +1181,7 @@ func (s *session) initialize() error {
 		return err
 	}
 	s.running.Go(func() {
-		// Hooks of ours may run before the answer: that time does not count.
+		// Our hooks may run before the response: that time does not count.
 		var handled int64
 		r, err := s.awaitUnless(context.Background(), req, id, answer, s.cfg.initTimeout, func() bool {
 			busy := s.atWork()
@@ -1196,8 +1197,8 @@ func (s *session) initialize() error {
 			s.initFailed = true
 			s.fail(s.initErr)
 		case errors.As(err, &refused):
-			// Some agents know no initialize. The conversation goes on without
-			// what it carries.
+			// Some agents do not know initialize. The conversation continues without
+			// the features that depend on it.
 			s.warn(fmt.Errorf("parley: the agent refused initialize, callbacks may not be called: %w", refused))
 			s.initErr = refused
 		case err != nil:
@@ -1216,8 +1217,8 @@ func (s *session) initialize() error {
 	return nil
 }
 
-// awaitInitialize waits for the answer to initialize. Its error is not nil if
-// there can be no conversation.
+// awaitInitialize waits for the response to initialize. It returns an error if there
+// can be no conversation.
 func (s *session) awaitInitialize(ctx context.Context) error {
 	select {
 	case <-s.initialized:
@@ -1245,15 +1246,15 @@ func (s *session) interrupt(req *wire.Interrupt) error {
 	return err
 }
 
-// noteInterrupt remembers an interrupt that is about to be sent, if it is for a turn:
-// see turnBegan. The caller holds mu.
+// noteInterrupt records an interrupt that is about to be sent, if it is for a turn: see
+// turnBegan. The caller holds mu.
 func (s *session) noteInterrupt(id string, req *wire.Interrupt) {
 	if s.unanswered > 0 {
 		s.cut = &interrupt{id: id, req: req}
 	}
 }
 
-// ctxError says that ctx ended what was being done. It matches the context's error
+// ctxError returns an error that ctx ended an operation. It matches the context's error
 // and its cause.
 func ctxError(ctx context.Context, what string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
@@ -1263,7 +1264,7 @@ func ctxError(ctx context.Context, what string) error {
 	return fmt.Errorf("parley: %s: %w: %w", what, err, cause)
 }
 
-// once makes sure that an iterator runs once.
+// once makes sure that an iterator runs only once.
 func once(used *atomic.Bool, yield func(wire.Message, error) bool) bool {
 	if used.Swap(true) {
 		yield(nil, ErrUsed)

@@ -7,10 +7,9 @@ import (
 	sessions "github.com/parley-go/parley/session"
 )
 
-// Sessions returns the sessions of this user, where the agent keeps them: below the
-// directory in CLAUDE_CONFIG_DIR, or else ~/.claude. The functions of package session
-// list, read and change them; they need no agent, and the sessions of the official
-// CLI are among them.
+// Sessions returns the sessions of this user, in the agent's directory: CLAUDE_CONFIG_DIR, or
+// else ~/.claude. The functions of package session list, read and change them. They need no
+// agent, and include the sessions of the official CLI.
 //
 //	all, err := session.List(ctx, parley.Sessions(), &session.ListOptions{Dir: cwd, Limit: 20})
 //	said, err := session.Messages(ctx, parley.Sessions(), all[0].ID, nil)

@@ -13,9 +13,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// RunAs asks an agent for an answer of type T. It is as [Run], with a schema that
-// is inferred from T as [NewTool] does it from its In: the agent makes the model
-// answer in that form, RunAs checks that it did and decodes the answer.
+// RunAs asks an agent for an answer of type T. It is like [Run], with a schema that is
+// inferred from T as [NewTool] infers one from In: the agent makes the model answer in
+// that form, and RunAs validates and decodes the answer.
 //
 //	type Bug struct {
 //		File     string `json:"file" jsonschema:"the path of the file"`
@@ -24,9 +24,9 @@ import (
 //	}
 //	bugs, res, err := parley.RunAs[[]Bug](ctx, "What is wrong with this code?", opts)
 //
-// T may be any type that has a schema. An answer in plain text that is
-// JSON and fits the schema is accepted, too. If nothing that came fits, the error
-// is an [*OutputError]. The result is returned whenever there is one.
+// T may be any type that has a schema. RunAs also accepts an answer in plain text that
+// is JSON and matches the schema. If no answer matches, the error is an [*OutputError].
+// The result is returned whenever there is one.
 func RunAs[T any](ctx context.Context, prompt string, opts *Options, attach ...wire.Block) (T, *wire.Result, error) {
 	var zero T
 	form, err := newOutputForm(reflect.TypeFor[T]())
@@ -46,8 +46,8 @@ func RunAs[T any](ctx context.Context, prompt string, opts *Options, attach ...w
 }
 
 // TurnAs is [Client.Run] for an answer of type T. The client must have been connected
-// with an [Options.OutputSchema], usually that of [SchemaOf] for the same type. The
-// answer is checked and decoded as by [RunAs].
+// with an [Options.OutputSchema], usually that of [SchemaOf] for the same type. TurnAs
+// validates and decodes the answer like [RunAs].
 func TurnAs[T any](ctx context.Context, c *Client, prompt string, attach ...wire.Block) (T, *wire.Result, error) {
 	var zero T
 	form, err := newOutputForm(reflect.TypeFor[T]())
@@ -61,9 +61,9 @@ func TurnAs[T any](ctx context.Context, c *Client, prompt string, attach ...wire
 	return decodeAs[T](form, res, err)
 }
 
-// SchemaOf returns the JSON Schema that [RunAs] and [TurnAs] ask the model for an answer
-// of type T with, for [Options.OutputSchema]. It is always that of an object: a type
-// that is not one becomes its member "value". The tags of fields are as for [NewTool].
+// SchemaOf returns the JSON Schema that [RunAs] and [TurnAs] use for an answer of type
+// T, for [Options.OutputSchema]. It is always that of an object: a type that is not an
+// object becomes its member "value". The tags of fields are as for [NewTool].
 func SchemaOf[T any]() (json.RawMessage, error) {
 	form, err := newOutputForm(reflect.TypeFor[T]())
 	if err != nil {
@@ -72,7 +72,7 @@ func SchemaOf[T any]() (json.RawMessage, error) {
 	return form.schema, nil
 }
 
-// decodeAs takes the answer out of what a turn returned.
+// decodeAs decodes the answer of a turn.
 func decodeAs[T any](form *outputForm, res *wire.Result, err error) (T, *wire.Result, error) {
 	var v, zero T
 	if err == nil && res == nil {
@@ -87,14 +87,14 @@ func decodeAs[T any](form *outputForm, res *wire.Result, err error) (T, *wire.Re
 	return v, res, nil
 }
 
-// An OutputError says that an answer does not have the form that was asked for.
+// An OutputError means that an answer does not match the schema.
 type OutputError struct {
-	Schema json.RawMessage // what was asked for
-	Got    string          // what came: JSON, or the text of the answer
-	Err    error           // what does not fit
+	Schema json.RawMessage // the required schema
+	Got    string          // the answer: JSON or text
+	Err    error           // describes the mismatch
 }
 
-// Error says what does not fit.
+// Error describes the mismatch.
 func (e *OutputError) Error() string {
 	got := e.Got
 	if r := []rune(got); len(r) > 200 {
@@ -106,7 +106,7 @@ func (e *OutputError) Error() string {
 // Unwrap returns Err.
 func (e *OutputError) Unwrap() error { return e.Err }
 
-// An outputForm is the form that an answer is to have.
+// An outputForm is the required form of an answer.
 type outputForm struct {
 	schema  json.RawMessage      // of an object
 	whole   *jsonschema.Resolved // the same
@@ -114,8 +114,8 @@ type outputForm struct {
 	wrapped bool
 }
 
-// newOutputForm makes the form of a type. The protocol knows objects only: any
-// other type is the member "value" of one.
+// newOutputForm returns the form for a type. The protocol allows only objects: any other
+// type is the member "value" of one.
 func newOutputForm(t reflect.Type) (*outputForm, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem() // the answer is not null
@@ -149,7 +149,7 @@ func newOutputForm(t reflect.Type) (*outputForm, error) {
 	return form, nil
 }
 
-// decode takes the answer out of a result.
+// decode decodes the answer of a result.
 func (f *outputForm) decode(res *wire.Result, v any) error {
 	fail := func(got string, err error) error {
 		return &OutputError{Schema: f.schema, Got: got, Err: err}
@@ -170,7 +170,7 @@ func (f *outputForm) decode(res *wire.Result, v any) error {
 	return nil
 }
 
-// fit checks an answer and decodes it.
+// fit validates an answer and decodes it.
 func (f *outputForm) fit(data []byte, v any) error {
 	tree, err := jsonTree(data)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// observe starts the span of a turn. Every yielded message is passed to see; end gets
-// the error that the turn ended with.
+// observe starts the span of a turn. The caller passes every yielded message to see,
+// and the error of the turn to end.
 func (c *config) observe(ctx context.Context) (_ context.Context, see func(wire.Message), end func(error)) {
 	ctx, span := c.telemetry.Turn(ctx, trace.SpanKindClient, "", c.model, c.agent)
 	if span == nil {
@@ -34,8 +34,8 @@ func (c *config) observe(ctx context.Context) (_ context.Context, see func(wire.
 	return ctx, see, func(err error) { span.End(err, failure) }
 }
 
-// handOn gives the agent the span of ctx as the parent of its own. A variable of the
-// options wins; those that we inherited would be those of another.
+// handOn passes the span of ctx to the agent as the parent of its own. A variable of
+// the options takes precedence; inherited variables belong to another trace.
 func (c *config) handOn(ctx context.Context) {
 	ours := telemetry.Environ(ctx)
 	if len(ours) == 0 {
@@ -55,7 +55,7 @@ func (c *config) handOn(ctx context.Context) {
 	c.spec.Env = env
 }
 
-// handleTraced runs the callback that a request is for, inside a span.
+// handleTraced runs the callback for a request inside a span.
 func (s *session) handleTraced(ctx context.Context, m *wire.ControlRequest) (payload any, err error) {
 	if parent := s.span.Load(); parent != nil {
 		ctx = trace.ContextWithSpanContext(ctx, *parent)
@@ -79,7 +79,7 @@ func (s *session) handleTraced(ctx context.Context, m *wire.ControlRequest) (pay
 	return s.handle(ctx, m)
 }
 
-// under makes the span of ctx the parent of what callbacks do from now on.
+// under makes the span of ctx the parent of callback spans from now on.
 func (s *session) under(ctx context.Context) {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		s.span.Store(&sc)

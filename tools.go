@@ -21,49 +21,49 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Tool is a Go function that a model can call. [NewTool] makes one,
-// [ToolServer] makes some of them available to an agent. The fields may be set
-// until the tool is used for the first time.
+// A Tool is a Go function that a model can call. [NewTool] makes one, and [ToolServer]
+// makes tools available to an agent. The fields may be set until the tool is used for
+// the first time.
 //
-// A tool may run several times at once.
+// A tool may run several times concurrently.
 type Tool struct {
-	Name        string // what the model calls it by
+	Name        string // the name by which the model calls it
 	Description string // for the model
-	Title       string // what people are shown
+	Title       string // for people
 
-	// InputSchema says what arguments the tool takes. NewTool infers it; what
-	// Go types cannot say, such as an enumeration, can be added here.
+	// InputSchema describes the arguments of the tool. NewTool infers it; add
+	// constraints here that Go types cannot express, such as an enumeration.
 	InputSchema *jsonschema.Schema
-	// OutputSchema says what the structured part of a result is like. NewTool
-	// leaves it nil: nothing is promised.
+	// OutputSchema describes the structured part of a result. NewTool leaves it nil,
+	// which promises nothing.
 	OutputSchema *jsonschema.Schema
 
-	// Annotations are hints about what the tool does, such as that it only
-	// reads. They can spare the user questions.
+	// Annotations are hints about the tool, for example that it only reads. They can
+	// avoid permission prompts.
 	Annotations *mcp.ToolAnnotations
 
-	// MaxResultChars is how long a result may be before the agent puts it in a
-	// file and shows the model the beginning. Zero leaves it to the agent.
+	// MaxResultChars is how long a result may be before the agent writes it to a file
+	// and shows the model only the start. Zero leaves it to the agent.
 	MaxResultChars int
-	// AlwaysLoad shows the tool to the model from the start. An agent may
-	// otherwise have it look for tools when there are many.
+	// AlwaysLoad makes the tool available to the model from the start. Otherwise an
+	// agent with many tools may let the model search for it.
 	AlwaysLoad bool
-	// Meta is more that agents may want to know.
+	// Meta is additional metadata for agents.
 	Meta map[string]any
 
 	call func(ctx context.Context, args []byte) (any, error)
 
 	once          sync.Once
 	input, output *jsonschema.Resolved
-	err           error // what is wrong with the schemas
+	err           error // the error in the schemas, if any
 }
 
-// NewTool makes a tool of a function.
+// NewTool makes a tool from a function.
 //
-// The tool's arguments are what In says, which is a struct, a map or any: the
-// schema has the names that encoding/json uses, a field without omitempty or
-// omitzero is required, and the jsonschema tag of a field is its description.
-// Arguments that do not fit the schema do not reach the function.
+// In defines the tool's arguments. It is a struct, a map or any: the schema has the
+// names that encoding/json uses, a field without omitempty or omitzero is required, and
+// the jsonschema tag of a field is its description. Arguments that do not match the
+// schema do not reach the function.
 //
 // The model receives a result that depends on Out:
 //
@@ -74,10 +74,10 @@ type Tool struct {
 //   - any other value is JSON, and if that is an object it is the structured
 //     content of the result, too.
 //
-// If the function returns an error, the model receives its text and can try again.
-// So it is with a panic, which is also reported to [Options.OnWarning]. The context
-// ends when the agent gives the call up. [ToolRequest] returns the request that the
-// function is called for.
+// If the function returns an error, the model receives its text and can try again. The
+// same happens with a panic, which is also reported to [Options.OnWarning]. The context
+// ends when the agent cancels the call. [ToolRequest] returns the request that the
+// function handles.
 //
 // NewTool panics if name is empty, f is nil, or there is no schema for In.
 func NewTool[In, Out any](name, description string, f func(ctx context.Context, in In) (Out, error)) *Tool {
@@ -126,7 +126,7 @@ func argumentError(err error) error {
 	return fmt.Errorf("invalid arguments: %s", strings.TrimPrefix(err.Error(), "validating root: "))
 }
 
-// prepare makes the schemas ready for use.
+// prepare resolves the schemas.
 func (t *Tool) prepare() error {
 	t.once.Do(func() {
 		resolve := func(s *jsonschema.Schema) (*jsonschema.Resolved, error) {
@@ -157,8 +157,8 @@ func (t *Tool) prepare() error {
 	return nil
 }
 
-// AddTo adds the tool to a server, in place of one with the same name. It panics
-// if there is something wrong with the tool's schemas.
+// AddTo adds the tool to a server, replacing one with the same name. It panics if the
+// tool's schemas are invalid.
 func (t *Tool) AddTo(server *mcp.Server) {
 	if err := t.prepare(); err != nil {
 		panic(err)
@@ -192,8 +192,8 @@ func (t *Tool) AddTo(server *mcp.Server) {
 	})
 }
 
-// Call runs the tool as an agent would: args is a JSON object, and whatever goes
-// wrong is a result whose IsError is set.
+// Call runs the tool as an agent would: args is a JSON object, and any failure is a
+// result with IsError set.
 func (t *Tool) Call(ctx context.Context, args json.RawMessage) *mcp.CallToolResult {
 	if err := t.prepare(); err != nil {
 		return errorResult(err)
@@ -216,8 +216,8 @@ func (t *Tool) Call(ctx context.Context, args json.RawMessage) *mcp.CallToolResu
 	return res
 }
 
-// checkArguments fits the arguments to the schema and returns them with its
-// defaults.
+// checkArguments validates the arguments and returns them with the defaults of the
+// schema.
 func (t *Tool) checkArguments(args json.RawMessage) ([]byte, error) {
 	var tree any
 	if len(bytes.TrimSpace(args)) > 0 {
@@ -240,8 +240,8 @@ func (t *Tool) checkArguments(args json.RawMessage) ([]byte, error) {
 	return json.Marshal(tree)
 }
 
-// jsonTree decodes a value for the validator, which knows no json.Number. Whole
-// numbers stay exact, and are whole however they are written.
+// jsonTree decodes a value for the validator, which does not support json.Number.
+// Integers stay exact, in whatever notation they are written.
 func jsonTree(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -288,9 +288,9 @@ func plainNumbers(v any) (_ any, err error) {
 	return v, nil
 }
 
-const maxExact = 1 << 53 // whole numbers below are exact as float64
+const maxExact = 1 << 53 // integers below this are exact as float64
 
-// result makes a tool result of what the function returned.
+// result makes a tool result from the function's return value.
 func (t *Tool) result(out any) (*mcp.CallToolResult, error) {
 	res := &mcp.CallToolResult{Content: []mcp.Content{}}
 	add := func(c mcp.Content) {
@@ -368,7 +368,7 @@ func (t *Tool) checkOutput(content any) error {
 	return t.output.Validate(tree)
 }
 
-// encodeJSON encodes a value for a model to read: without escapes for HTML.
+// encodeJSON encodes a value for a model to read, without HTML escapes.
 func encodeJSON(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -379,8 +379,8 @@ func encodeJSON(v any) ([]byte, error) {
 	return bytes.TrimSpace(buf.Bytes()), nil
 }
 
-// blockContent says in MCP's words what a block says. Blocks that MCP has no word
-// for become their JSON.
+// blockContent converts a block to MCP content. Blocks that have no equivalent in MCP
+// become their JSON.
 func blockContent(b wire.Block) mcp.Content {
 	switch b := b.(type) {
 	case nil:
@@ -420,8 +420,8 @@ func errorResult(err error) *mcp.CallToolResult {
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 }
 
-// protect calls a function of the host. A panic is returned as a [*CallbackError],
-// and so is an end of the goroutine, as of t.FailNow in a test.
+// protect calls a function of the host. It returns a panic as a [*CallbackError], and
+// also an end of the goroutine, such as by t.FailNow in a test.
 func protect[T any](name string, f func() (T, error)) (v T, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -444,7 +444,7 @@ func protect[T any](name string, f func() (T, error)) (v T, err error) {
 	return v, err
 }
 
-// reportPanic tells the session that serves the tool, if one does, of a panic.
+// reportPanic reports a panic to the session that serves the tool, if any.
 func reportPanic(ctx context.Context, err error) {
 	if _, ok := err.(*CallbackError); !ok {
 		return
@@ -454,27 +454,27 @@ func reportPanic(ctx context.Context, err error) {
 	}
 }
 
-// Keys of values in the context of a tool.
+// Context keys of tool calls.
 type (
 	requestKey struct{} // the *mcp.CallToolRequest
 	sessionKey struct{} // the *session that serves it
 )
 
-// ToolRequest returns the request that a tool made by [NewTool] is called for, or
-// nil if ctx is not the context of one. Its Session can report progress; its
-// Params.Meta has the id of the model's call as "claudecode/toolUseId".
+// ToolRequest returns the request that a tool made by [NewTool] handles, or nil if ctx
+// is not the context of one. Its Session can report progress; its Params.Meta has the
+// id of the model's call as "claudecode/toolUseId".
 func ToolRequest(ctx context.Context) *mcp.CallToolRequest {
 	req, _ := ctx.Value(requestKey{}).(*mcp.CallToolRequest)
 	return req
 }
 
-// ToolServer makes an MCP server of tools. It can be one of [Options.ToolServers],
+// ToolServer makes an MCP server from tools. It can be one of [Options.ToolServers],
 // for several agents at once, or be served over any transport of the MCP SDK.
 //
-// A call that cannot be served, such as one of a tool that does not exist, is
-// answered with a result whose IsError is set, for the model to read.
+// A call that cannot be served, for example of an unknown tool, gets a result with
+// IsError set, for the model to read.
 //
-// ToolServer panics if two tools have the same name, or a schema is wrong.
+// ToolServer panics if two tools have the same name, or if a schema is invalid.
 func ToolServer(name string, tools ...*Tool) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: name, Version: Version}, &mcp.ServerOptions{
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
@@ -493,7 +493,7 @@ func ToolServer(name string, tools ...*Tool) *mcp.Server {
 
 const methodCallTool = "tools/call"
 
-// answerCalls makes results of the errors of tool calls.
+// answerCalls turns the errors of tool calls into results.
 func answerCalls(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)

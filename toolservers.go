@@ -24,10 +24,10 @@ import (
 
 // MCP servers that run in this process.
 //
-// A server speaks JSON-RPC over a toolConn, which keeps the books of one run of
-// it: which calls wait for an answer, which requests of the server do. At the other
-// end of a toolConn is an agent, whose messages come in control requests
-// (toolServers), or standard input and output (ServeTools).
+// A server speaks JSON-RPC over a toolConn, which tracks one run of it: the calls that
+// wait for a response, and the requests of the server that do. The other end of a
+// toolConn is an agent, whose messages come in control requests (toolServers), or
+// standard input and output (ServeTools).
 
 // toolServers are the servers of one session.
 type toolServers struct {
@@ -40,25 +40,25 @@ type toolServers struct {
 	closed  bool
 }
 
-// A serverRun is a server at work for a session, from one initialize to the next.
+// A serverRun is a server that runs for a session, from one initialize to the next.
 type serverRun struct {
 	*toolConn
 	t       *toolServers
 	name    string
-	ended   chan struct{} // closed when the server has ended and none of its tools runs
-	drained chan struct{} // closed when no answer comes any more
+	ended   chan struct{} // closed when the server has ended and none of its tools is running
+	drained chan struct{} // closed when no more responses come
 
-	// Messages of the server, in its order. forward takes them from here, so that
-	// the server never waits for the agent.
+	// Messages of the server, in order. forward reads them from here, so that the
+	// server never waits for the agent.
 	mu     sync.Mutex
 	queue  []*outgoing
 	queued chan struct{} // holds a token when there is something new
-	lost   bool          // something was dropped, and it was said
+	lost   bool          // something was dropped, and that was reported
 	busy   int           // messages that are queued or not acknowledged
 }
 
-// maxForwarded is how many messages of a server may wait for the agent. More are
-// dropped.
+// maxForwarded is how many messages of a server may be queued for the agent. Further
+// ones are dropped.
 const maxForwarded = 1024
 
 func newToolServers(s *session, servers map[string]*mcp.Server) *toolServers {
@@ -69,7 +69,7 @@ func newToolServers(s *session, servers map[string]*mcp.Server) *toolServers {
 	return t
 }
 
-// mcpMessage answers a message to one of the servers.
+// mcpMessage handles a message to one of the servers.
 func (s *session) mcpMessage(ctx context.Context, req *wire.MCPMessage) (any, error) {
 	m, fault := parseRPC(req.Message)
 	if fault == nil {
@@ -93,10 +93,10 @@ func noServer(name string) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("there is no MCP server %q in the host", name)}
 }
 
-// acknowledgement is what messages that need no answer are answered with.
+// acknowledgement is the response to messages that need none.
 var acknowledgement = json.RawMessage(`{"jsonrpc":"2.0","result":{},"id":0}`)
 
-// message brings a message to a server, and returns its answer.
+// message passes a message to a server, and returns its response.
 func (t *toolServers) message(ctx context.Context, name string, m *rpcMessage) (json.RawMessage, *jsonrpc.Error) {
 	run, fault := t.run(name, m)
 	if fault != nil {
@@ -118,7 +118,7 @@ func (t *toolServers) message(ctx context.Context, name string, m *rpcMessage) (
 	case <-run.drained:
 	}
 	select {
-	case answer := <-call.answer: // it came just before the end
+	case answer := <-call.answer: // it arrived just before the end
 		return answer, nil
 	default:
 		return nil, serverEnded(name)
@@ -129,9 +129,9 @@ func serverEnded(name string) *jsonrpc.Error {
 	return internalError(fmt.Errorf("the MCP server %q has ended", name))
 }
 
-// run returns the run of a server that a message is for. The first message starts
-// one, and each initialize a new one. After a server ended by itself, only
-// initialize does.
+// run returns the run of a server for a message. The first message starts a run, and
+// each initialize starts a new one. After a server ended by itself, only initialize
+// does.
 func (t *toolServers) run(name string, m *rpcMessage) (*serverRun, *jsonrpc.Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +153,7 @@ func (t *toolServers) run(name string, m *rpcMessage) (*serverRun, *jsonrpc.Erro
 	if run != nil {
 		run.Close()
 	}
-	// An agent that received the server's description beforehand begins without
+	// An agent that received the server's description beforehand starts without
 	// initialize.
 	state := &mcp.ServerSessionState{}
 	if !initialize {
@@ -190,7 +190,7 @@ func (t *toolServers) run(name string, m *rpcMessage) (*serverRun, *jsonrpc.Erro
 	return run, nil
 }
 
-// close ends all runs. Tools that run have their context cancelled and a little
+// close ends all runs. It cancels the contexts of running tools and gives them a little
 // time to return.
 func (t *toolServers) close() {
 	t.mu.Lock()
@@ -219,7 +219,7 @@ func (t *toolServers) close() {
 	}
 }
 
-// enqueue takes what the server sends. It does not wait.
+// enqueue queues a message of the server. It does not wait.
 func (r *serverRun) enqueue(o *outgoing) error {
 	if o.request != nil && o.request.Method == "ping" && o.request.IsCall() {
 		r.reply(o.request.ID, &jsonrpc.Response{Result: json.RawMessage("{}")})
@@ -247,9 +247,9 @@ func (r *serverRun) enqueue(o *outgoing) error {
 	return nil
 }
 
-// forward delivers the messages of the server: answers to their calls, requests and
-// notifications to the agent. Notifications that a tool sent before its result are
-// written before it.
+// forward delivers the messages of the server: responses to their calls, requests and
+// notifications to the agent. It writes notifications that a tool sent before its
+// result before that result.
 func (r *serverRun) forward() {
 	s := r.t.s
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -258,7 +258,7 @@ func (r *serverRun) forward() {
 		select {
 		case <-r.queued:
 		case <-r.closed:
-			over = true // what is queued are the last answers
+			over = true // only the last responses are queued
 		}
 		r.mu.Lock()
 		queue := r.queue
@@ -290,7 +290,7 @@ func (r *serverRun) forward() {
 }
 
 // forwarded is called with the agent's response to a message. The answer to a request
-// usually comes in a message of its own; if none can come, the server gets an error.
+// usually comes in a separate message; if none can come, the server gets an error.
 func (r *serverRun) forwarded(o *outgoing, resp *wire.Response, err error) {
 	r.mu.Lock()
 	r.busy--
@@ -315,14 +315,14 @@ func (r *serverRun) forwarded(o *outgoing, resp *wire.Response, err error) {
 
 // Panics.
 
-// guarded are the servers that recoverPanics was added to.
+// guarded are the servers that have the middleware recoverPanics.
 var guarded struct {
 	sync.Mutex
 	servers map[weak.Pointer[mcp.Server]]bool
 }
 
-// guardServer keeps a panic in a server that somebody else made from ending the
-// process while a session serves it.
+// guardServer keeps a panic in a server that somebody else made from ending the process
+// while a session serves it.
 func guardServer(server *mcp.Server) {
 	p := weak.Make(server)
 	guarded.Lock()
@@ -342,8 +342,7 @@ func guardServer(server *mcp.Server) {
 	}, p)
 }
 
-// recoverPanics makes answers of panics. It leaves alone what is not served by a
-// session.
+// recoverPanics turns panics into responses. It ignores calls that no session serves.
 func recoverPanics(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if ctx.Value(sessionKey{}) == nil {
@@ -356,7 +355,7 @@ func recoverPanics(next mcp.MethodHandler) mcp.MethodHandler {
 		res, err := protect(what, func() (mcp.Result, error) {
 			res, err := next(ctx, method, req)
 			if call, ok := res.(*mcp.CallToolResult); ok && err == nil && call != nil {
-				// The MCP SDK answers nothing at all if it cannot encode.
+				// The MCP SDK sends no response at all if it cannot encode one.
 				if _, raw := call.StructuredContent.(json.RawMessage); call.StructuredContent != nil && !raw {
 					data, err := encodeJSON(call.StructuredContent)
 					if err != nil {
@@ -383,7 +382,7 @@ func recoverPanics(next mcp.MethodHandler) mcp.MethodHandler {
 
 // JSON-RPC.
 
-// An rpcMessage is a JSON-RPC message as it came. Ids stay as they are written.
+// An rpcMessage is a JSON-RPC message as received. Ids stay verbatim.
 type rpcMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -396,7 +395,7 @@ func (m *rpcMessage) hasID() bool      { return len(m.ID) > 0 && string(m.ID) !=
 func (m *rpcMessage) isCall() bool     { return m.Method != "" && m.hasID() }
 func (m *rpcMessage) isResponse() bool { return m.Method == "" && m.hasID() }
 
-// parseRPC reads a message. It is never nil.
+// parseRPC parses a message. The message is never nil.
 func parseRPC(data []byte) (*rpcMessage, *jsonrpc.Error) {
 	m := &rpcMessage{}
 	if err := json.Unmarshal(data, m); err != nil {
@@ -412,7 +411,7 @@ func parseRPC(data []byte) (*rpcMessage, *jsonrpc.Error) {
 	if !m.hasID() {
 		m.ID = nil
 		if m.Method == "initialized" {
-			m.Method = "notifications/initialized" // so some clients call it
+			m.Method = "notifications/initialized" // some clients use this name
 		}
 	}
 	if m.Method == "initialize" {
@@ -421,8 +420,8 @@ func parseRPC(data []byte) (*rpcMessage, *jsonrpc.Error) {
 	return m, nil
 }
 
-// withVersion adds the protocol version to the parameters of initialize if they
-// lack one: the first, when it was not yet needed.
+// withVersion adds the protocol version to the parameters of initialize if they lack
+// one: the first version, which did not require it.
 func withVersion(params json.RawMessage) json.RawMessage {
 	var p map[string]json.RawMessage
 	if len(params) > 0 && json.Unmarshal(params, &p) != nil {
@@ -442,9 +441,8 @@ func withVersion(params json.RawMessage) json.RawMessage {
 	return out
 }
 
-// rpcKey returns what the MCP SDK knows an id by. It can tell apart strings, and
-// whole numbers that a float64 holds; other numbers become strings that nobody
-// else uses.
+// rpcKey returns the MCP SDK's form of an id. The SDK distinguishes strings, and
+// integers that a float64 holds; other numbers become strings that nobody else uses.
 func rpcKey(id json.RawMessage) (jsonrpc.ID, *jsonrpc.Error) {
 	var v any
 	if json.Unmarshal(id, &v) == nil {
@@ -471,8 +469,8 @@ func internalError(err error) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
 }
 
-// rejected is the error of one message that cannot be sent. The connection goes
-// on: the MCP SDK knows by the code.
+// rejected returns the error for one message that cannot be sent. The code makes the
+// MCP SDK keep the connection open.
 func rejected(why string) error { return &jsonrpc.Error{Code: -32005, Message: why} }
 
 func encodeResponse(id, result json.RawMessage, failure error) json.RawMessage {
@@ -506,35 +504,35 @@ func encodeResponse(id, result json.RawMessage, failure error) json.RawMessage {
 	return data
 }
 
-// A toolConn connects one run of a server with those who send it messages. It is
-// the server's [mcp.Transport] and [mcp.Connection].
+// A toolConn connects one run of a server with the senders of its messages. It is the
+// server's [mcp.Transport] and [mcp.Connection].
 type toolConn struct {
-	send   func(*outgoing) error // sends what the server says, in its order
+	send   func(*outgoing) error // sends the server's messages, in order
 	closed chan struct{}
 
 	mu      sync.Mutex
-	inbox   []jsonrpc.Message // what the server has not read
+	inbox   []jsonrpc.Message // messages that the server has not read
 	arrived chan struct{}     // holds a token when there is something new
 	calls   map[jsonrpc.ID]*toolCall
-	open    int                 // calls whose answer was not sent
+	open    int                 // calls without a sent response
 	idle    chan struct{}       // closed when there are none; nil if nobody waits for that
-	asked   map[jsonrpc.ID]bool // requests of the server that wait for an answer
-	silent  bool                // nobody answers the server any more
+	asked   map[jsonrpc.ID]bool // requests of the server that wait for a response
+	silent  bool                // nobody responds to the server any more
 	shut    bool                // closed is closed
 
-	// Cancellations that came before what they cancel: control requests may
+	// Cancellations that arrived before the calls they cancel: control requests may
 	// overtake each other.
 	early map[jsonrpc.ID]time.Time
 }
 
-// A toolCall is a request that waits for the server's answer.
+// A toolCall is a request that waits for the server's response.
 type toolCall struct {
-	id     json.RawMessage // as it was written
+	id     json.RawMessage // verbatim
 	key    jsonrpc.ID
-	answer chan json.RawMessage // has room for the one answer
+	answer chan json.RawMessage // has capacity for the one response
 }
 
-// An outgoing message is what a server sends: the answer to a call, or a request
+// An outgoing message is one that a server sends: the response to a call, or a request
 // or notification.
 type outgoing struct {
 	raw     json.RawMessage
@@ -559,7 +557,7 @@ func (c *toolConn) Connect(context.Context) (mcp.Connection, error) { return c, 
 // SessionID implements [mcp.Connection].
 func (c *toolConn) SessionID() string { return "" }
 
-// Read gives the server its next message.
+// Read returns the server's next message.
 func (c *toolConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		c.mu.Lock()
@@ -584,7 +582,7 @@ func (c *toolConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// Write takes a message of the server.
+// Write sends a message of the server.
 func (c *toolConn) Write(_ context.Context, m jsonrpc.Message) error {
 	o := &outgoing{}
 	c.mu.Lock()
@@ -627,8 +625,7 @@ func (c *toolConn) Write(_ context.Context, m jsonrpc.Message) error {
 	return err
 }
 
-// Close ends the connection: the server reads its end, which cancels what it is
-// at.
+// Close ends the connection: the server reads its end, which cancels its calls.
 func (c *toolConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -646,7 +643,7 @@ func (c *toolConn) isClosed() bool {
 	return c.shut
 }
 
-// push gives the server a message. c.mu is held.
+// push queues a message for the server. The caller holds c.mu.
 func (c *toolConn) push(m jsonrpc.Message) {
 	if c.shut {
 		return
@@ -660,11 +657,11 @@ func (c *toolConn) push(m jsonrpc.Message) {
 
 const (
 	methodCancelled = "notifications/cancelled"
-	earlyTime       = time.Second // how long a cancellation waits for what it cancels
+	earlyTime       = time.Second // how long a cancellation waits for the call that it cancels
 )
 
-// accept takes a message for the server. If it is a call, the answer will come
-// through what is returned.
+// accept passes a message to the server. If it is a call, the response comes through
+// the returned toolCall.
 func (c *toolConn) accept(m *rpcMessage) (*toolCall, *jsonrpc.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -725,14 +722,13 @@ func (c *toolConn) accept(m *rpcMessage) (*toolCall, *jsonrpc.Error) {
 	return nil, nil
 }
 
-// cancel tells the server that nobody waits for an answer. c.mu is held.
+// cancel notifies the server that nobody waits for a response. The caller holds c.mu.
 func (c *toolConn) cancel(key jsonrpc.ID) {
 	params, _ := json.Marshal(map[string]any{"requestId": key.Raw()})
 	c.push(&jsonrpc.Request{Method: methodCancelled, Params: params})
 }
 
-// withdraw takes a call back. Its id stays in use until the server is done with
-// it.
+// withdraw cancels a call. Its id stays in use until the server is done with it.
 func (c *toolConn) withdraw(call *toolCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -741,7 +737,7 @@ func (c *toolConn) withdraw(call *toolCall) {
 	}
 }
 
-// reply answers a request of the server.
+// reply responds to a request of the server.
 func (c *toolConn) reply(id jsonrpc.ID, resp *jsonrpc.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -752,7 +748,7 @@ func (c *toolConn) reply(id jsonrpc.ID, resp *jsonrpc.Response) {
 	}
 }
 
-// settle notes that a call was answered.
+// settle records that a call was answered.
 func (c *toolConn) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -762,7 +758,7 @@ func (c *toolConn) settle() {
 	}
 }
 
-// drain waits until all calls are answered. Nobody will answer the server.
+// drain waits until all calls are answered. Requests of the server fail from then on.
 func (c *toolConn) drain() {
 	c.mu.Lock()
 	c.silent = true
@@ -785,8 +781,8 @@ func (c *toolConn) drain() {
 
 // Standard input and output.
 
-// ServeTools serves tools to whoever started this process, as an MCP server on
-// standard input and output. A whole server is
+// ServeTools serves tools to the process that started this one, as an MCP server on
+// standard input and output. A complete server is
 //
 //	func main() {
 //		if err := parley.ServeTools(context.Background(), add, multiply); err != nil {
@@ -794,21 +790,21 @@ func (c *toolConn) drain() {
 //		}
 //	}
 //
-// which an agent starts when it is one of [Options.MCPServers]. Nothing else may
-// write to standard output.
+// which an agent starts when it is one of [Options.MCPServers]. Nothing else may write
+// to standard output.
 //
-// ServeTools returns nil when the input has ended and every call was answered. When
-// ctx ends, tools that run are cancelled, and it returns the cause. The server is
-// named after the program.
+// ServeTools returns nil when the input has ended and every call was answered. When ctx
+// ends, it cancels running tools and returns the cause. The server is named after the
+// program.
 func ServeTools(ctx context.Context, tools ...*Tool) error {
 	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
 	return ServeMCP(ctx, ToolServer(name, tools...), os.Stdin, os.Stdout)
 }
 
 // ServeMCP serves an MCP server to a client that reads and writes lines, as
-// [ServeTools] does with tools alone. It accepts old forms of requests: initialize
-// without a version, "initialized" without its prefix. A malformed message is answered
-// with an error code of JSON-RPC, and the connection stays open.
+// [ServeTools] does with only tools. It accepts old forms of requests: initialize
+// without a version, "initialized" without its prefix. It responds to a malformed
+// message with an error code of JSON-RPC, and keeps the connection open.
 func ServeMCP(ctx context.Context, server *mcp.Server, in io.Reader, out io.Writer) error {
 	var mu sync.Mutex
 	write := func(line []byte) error {

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// A watch tells when something lasts too long. Beginning and ending set no timer
-// as long as they follow each other quickly: setting one wakes a thread, which may
-// take longer than what is watched.
+// A watch detects operations that last too long. begin and end set no timer as long as
+// they follow each other quickly: setting one wakes a thread, which may take longer
+// than the operation.
 type watch struct {
 	limit time.Duration
 
 	mu    sync.Mutex
 	timer *time.Timer
 	armed bool
-	since time.Time // when it began; zero if nothing is going on
+	since time.Time // when it began; zero if nothing is in progress
 	late  func()
 	used  bool // something began since the timer was set
 }
 
-// begin says that something begins. If it has not ended when the limit is passed,
-// late is called in a goroutine of its own, and what began is watched no more.
+// begin starts watching an operation. If it has not ended when the limit is exceeded,
+// late is called in its own goroutine, and the operation is not watched any more.
 func (w *watch) begin(late func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +36,7 @@ func (w *watch) begin(late func()) {
 	}
 }
 
-// end says that it has ended.
+// end records that the operation has ended.
 func (w *watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *watch) look() {
 	}
 }
 
-// stop ends the watch: nothing is called any more.
+// stop ends the watch: it calls nothing any more.
 func (w *watch) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
