@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// aboutAsk returns one line that says what a question is about.
+// aboutAsk returns a one-line summary of a question.
 func aboutAsk(a *hub.Ask) string {
 	var req struct {
 		Input struct {
@@ -36,8 +36,8 @@ func aboutAsk(a *hub.Ask) string {
 	return clip(visible(strings.TrimSpace(cmp.Or(a.Tool, string(a.Kind))+" "+detail)), 300)
 }
 
-// visible escapes what a screen does not show as it is: controls, characters without
-// width, and those that change the direction of a text.
+// visible escapes characters that a screen does not show as they are: control
+// characters, characters without width, and those that change the direction of text.
 func visible(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -34,10 +34,10 @@ const (
 	connectionHeader = "Acp-Connection-Id"
 	sessionHeader    = "Acp-Session-Id"
 
-	maxEditors     = 256             // connections over HTTP at once
-	maxStreams     = 1000            // of one connection
+	maxEditors     = 256             // concurrent connections over HTTP
+	maxStreams     = 1000            // per connection
 	editorIdleTime = 5 * time.Minute // how long a connection stays without a stream
-	mailboxKeep    = 4 << 20         // bytes that a stream keeps for those who come back
+	mailboxKeep    = 4 << 20         // bytes that a stream keeps for readers that reconnect
 	mailboxLimit   = 32 << 20        // bytes that nobody fetched
 )
 
@@ -61,13 +61,13 @@ type editor struct {
 	stop context.CancelCauseFunc
 	ctx  context.Context
 	in   *io.PipeWriter
-	sent sync.Mutex // of writes to in
+	sent sync.Mutex // guards writes to in
 	one  bool       // everything goes to one stream
 
 	mu      sync.Mutex
-	streams map[string]*mailbox // by session, "" is that of the connection
-	waits   map[string]string   // where the answer to a request goes
-	open    int                 // streams that are read
+	streams map[string]*mailbox // by session; "" is that of the connection
+	waits   map[string]string   // the stream for the answer to a request
+	open    int                 // streams that are being read
 	idle    *time.Timer
 }
 
@@ -77,13 +77,13 @@ type mailbox struct {
 	first   uint64 // number of list[0]
 	fetched uint64 // number of the last message that was sent
 	kept    int    // bytes of messages that were sent
-	waiting int    // bytes of those that were not
+	waiting int    // bytes of messages that were not sent
 	bell    chan struct{}
-	reader  context.CancelCauseFunc // of the stream that reads it
+	reader  context.CancelCauseFunc // ends the stream that reads it
 	readers int
 }
 
-// newEditor starts a connection for somebody, which lives until ctx ends.
+// newEditor starts a connection for an identity, which lasts until ctx ends.
 func (s *Server) newEditor(ctx context.Context, by *identity, one bool) *editor {
 	x := &editor{id: session.NewID(), by: by, one: one, streams: map[string]*mailbox{}, waits: map[string]string{}}
 	x.ctx, x.stop = context.WithCancelCause(ctx)
@@ -99,7 +99,7 @@ func (s *Server) newEditor(ctx context.Context, by *identity, one bool) *editor 
 	return x
 }
 
-// receive hands a message of the client on.
+// receive passes on a message of the client.
 func (x *editor) receive(line []byte) error {
 	x.sent.Lock()
 	defer x.sent.Unlock()
@@ -123,7 +123,7 @@ func (x *editor) box(name string) *mailbox {
 	return b
 }
 
-// An editorWriter takes the messages to the client, each with its newline.
+// An editorWriter receives the messages to the client, each with its newline.
 type editorWriter editor
 
 func (w *editorWriter) Write(line []byte) (int, error) {
@@ -168,8 +168,7 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// read sends the messages of a stream behind a number. A reader that comes later takes
-// the stream over.
+// read sends the messages of a stream after a number. A later reader takes over the stream.
 func (x *editor) read(ctx context.Context, name string, after uint64, send func(n uint64, m json.RawMessage) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -218,13 +217,13 @@ func (x *editor) read(ctx context.Context, name string, after uint64, send func(
 		select {
 		case <-b.bell:
 		case <-ctx.Done():
-			ring(b.bell) // whoever took over must not miss it
+			ring(b.bell) // the reader that took over must not miss it
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// fetched notes that a message was sent, and forgets old ones.
+// fetched records that a message was sent, and removes old ones.
 func (x *editor) fetched(b *mailbox, n uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -242,8 +241,8 @@ func (x *editor) fetched(b *mailbox, n uint64) {
 	}
 }
 
-// resume returns the number behind which a stream goes on: the one that the client has,
-// or that of the last message that was sent.
+// resume returns the number after which a stream continues: the one that the client has, or
+// that of the last message that was sent.
 func (x *editor) resume(c *call, name string) (uint64, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -265,7 +264,7 @@ func (x *editor) resume(c *call, name string) (uint64, error) {
 	return n, nil
 }
 
-// editor returns the connection that a request names, which is that of the same token.
+// editor returns the connection that a request names. It must belong to the same token.
 func (c *call) editor() (*editor, error) {
 	id := c.r.Header.Get(connectionHeader)
 	if id == "" {
@@ -280,7 +279,7 @@ func (c *call) editor() (*editor, error) {
 	return x, nil
 }
 
-// acpGet is a WebSocket, or a stream of server-sent events.
+// acpGet serves a WebSocket, or a stream of server-sent events.
 func acpGet(c *call) {
 	if c.r.Header.Get("Sec-WebSocket-Key") != "" {
 		acpSocket(c)
@@ -310,7 +309,7 @@ func acpGet(c *call) {
 		_, err := c.w.Write(data)
 		return errors.Join(err, out.Flush())
 	}
-	if write([]byte(":\n\n")) != nil { // the client learns that the stream is open
+	if write([]byte(":\n\n")) != nil { // shows the client that the stream is open
 		return
 	}
 	pump(c.r.Context(), func(ctx context.Context, yield func(item, error) bool) {
@@ -324,7 +323,7 @@ func acpGet(c *call) {
 		func(context.Context) error { return write([]byte(":\n\n")) })
 }
 
-// acpPost takes a message of a client.
+// acpPost receives a message of a client.
 func acpPost(c *call) {
 	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -379,18 +378,19 @@ func acpPost(c *call) {
 }
 
 // opensSession are the requests whose answers go to the stream of the connection if the
-// client does not read that of the session yet. If it does, the answer goes there: behind
-// the history that session/load replays, which it could overtake on another stream.
+// client does not read that of the session yet. If it does, the answer goes to the
+// session's stream, after the history that session/load replays, which it could overtake on
+// another stream.
 var opensSession = map[string]bool{"session/new": true, "session/load": true, "session/resume": true, "session/fork": true}
 
-// noteEditor writes what a client asks for to the audit log.
+// noteEditor writes a client's request to the audit log.
 func (s *Server) noteEditor(by *identity, method, name string) {
 	if err := s.audit.add(Event{By: by.Name, Token: by.token, From: by.From, Action: "acp " + clip(method, 50), Session: clip(name, 50), Status: http.StatusOK}); err != nil {
 		s.logger().Error("the audit log cannot be written", "error", err)
 	}
 }
 
-// acpInitialize opens a connection and answers with what the agent answers.
+// acpInitialize opens a connection and responds with the agent's response.
 func (c *call) acpInitialize(line []byte) {
 	x := c.s.newEditor(context.WithoutCancel(c.r.Context()), c.identity, false)
 	all := &c.s.editors
@@ -437,7 +437,7 @@ func (c *call) acpInitialize(line []byte) {
 	c.w.Write(answer)
 }
 
-// acpDelete ends a connection. Sessions stay.
+// acpDelete ends a connection. Sessions continue.
 func acpDelete(c *call) {
 	x, err := c.editor()
 	if err != nil {
@@ -448,9 +448,10 @@ func acpDelete(c *call) {
 	c.w.WriteHeader(http.StatusAccepted)
 }
 
-// acpSocket is a connection over a WebSocket.
+// acpSocket serves a connection over a WebSocket.
 func acpSocket(c *call) {
-	// To cancel a read or a write would end the connection before it is closed with a code.
+	// Cancelling a read or a write would end the connection before it is closed with a
+	// code.
 	whole := context.WithoutCancel(c.r.Context())
 	x := c.s.newEditor(c.r.Context(), c.identity, true)
 	defer x.in.Close()
@@ -458,7 +459,7 @@ func acpSocket(c *call) {
 	c.w.Header().Set(connectionHeader, x.id)
 	conn, err := c.accept()
 	if err != nil {
-		return // it has answered
+		return // Accept has responded
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(maxBody)
@@ -467,11 +468,11 @@ func acpSocket(c *call) {
 		for {
 			kind, data, err := conn.Read(whole)
 			if err == nil && kind == websocket.MessageText {
-				// A line break between values would make two messages of one.
+				// A line break between values would split a message in two.
 				var line bytes.Buffer
 				if json.Compact(&line, data) != nil {
 					line.Reset()
-					line.Write(bytes.ReplaceAll(data, []byte("\n"), []byte(" "))) // it is answered with an error
+					line.Write(bytes.ReplaceAll(data, []byte("\n"), []byte(" "))) // it leads to an error response
 				}
 				err = x.receive(line.Bytes())
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// table is the API. To add a route is to add a row. GET changes nothing.
+// table returns the routes of the API: add a row to add a route. GET routes change nothing.
 func (s *Server) table() []route {
 	all := []route{
 		endpoint("POST /v1/login", "", "login", "Log a page in: the response sets a cookie.", login),
@@ -92,7 +92,7 @@ type Login struct {
 	Token string `json:"token"`
 }
 
-// Me is who a token belongs to.
+// Me is the owner of a token.
 type Me struct {
 	Name  string `json:"name"`
 	Scope Scope  `json:"scope"`
@@ -142,7 +142,7 @@ type NewToken struct {
 type MadeToken struct {
 	Token  Token  `json:"token"`
 	Secret string `json:"secret"`
-	Link   string `json:"link,omitempty"` // opens the console with it
+	Link   string `json:"link,omitempty"` // opens the console with the token
 }
 
 func createToken(c *call, _ context.Context, in *NewToken) (MadeToken, error) {
@@ -160,8 +160,8 @@ func createToken(c *call, _ context.Context, in *NewToken) (MadeToken, error) {
 	return made, nil
 }
 
-// base returns the address of the console, as the sender of a request sees it, or where
-// the server listens.
+// base returns the URL of the console, as the sender of a request sees it, or where the
+// server listens.
 func (s *Server) base(r *http.Request) string {
 	if r.Context().Value(localKey{}) != nil {
 		s.mu.Lock()
@@ -184,8 +184,8 @@ func revokeToken(c *call, _ context.Context, in *tokenPath) (none, error) {
 }
 
 type listQuery struct {
-	Query    string `json:"-" query:"q"`        // words that the title, the directory, prompts or answers contain
-	Archived bool   `json:"-" query:"archived"` // also those that are archived
+	Query    string `json:"-" query:"q"`        // words in the title, the directory, prompts or answers
+	Archived bool   `json:"-" query:"archived"` // include archived sessions
 	Limit    int    `json:"-" query:"limit"`
 	Offset   int    `json:"-" query:"offset"`
 }
@@ -196,13 +196,13 @@ type SessionList struct {
 	Total    int       `json:"total"` // without limit and offset
 }
 
-// A Session is what lists show of a session.
+// A Session describes a session in a list.
 type Session struct {
 	hub.Info
-	Matches []Match `json:"matches,omitempty"` // of a search
+	Matches []Match `json:"matches,omitempty"` // for a search
 }
 
-// A Match is a piece of an entry that a search found.
+// A Match is an excerpt of an entry that a search found.
 type Match struct {
 	N    uint64 `json:"n"`
 	Text string `json:"text"`
@@ -239,15 +239,15 @@ func listSessions(c *call, ctx context.Context, in *listQuery) (SessionList, err
 	return list, nil
 }
 
-// maxMatches is how many pieces a search shows of a session.
+// maxMatches is how many excerpts a search shows per session.
 const maxMatches = 3
 
-// matches reports whether a session contains a text, and notes where.
+// matches reports whether a session contains a text, and records where.
 func (s *Server) matches(ctx context.Context, by hub.Actor, x *Session, text string) (bool, error) {
 	ok := strings.Contains(strings.ToLower(x.State.Title+"\n"+x.State.Cwd+"\n"+x.State.Worktree+"\n"+x.ID), text)
 	for e, err := range s.cfg.Hub.Session(x.ID).Entries(ctx, by, 0) {
 		if errors.Is(err, hub.ErrNotFound) {
-			return false, nil // it was removed meanwhile
+			return false, nil // it was removed in the meantime
 		}
 		if err != nil {
 			return false, err
@@ -263,7 +263,7 @@ func (s *Server) matches(ctx context.Context, by hub.Actor, x *Session, text str
 	return ok, nil
 }
 
-// textOf returns what was said in an entry: prompts and answers.
+// textOf returns the text of an entry that is a prompt or an answer.
 func textOf(e *hub.Entry) string {
 	data := e.Data
 	switch e.Kind {
@@ -301,15 +301,15 @@ func textOf(e *hub.Entry) string {
 
 // NewSession is the request for a session.
 type NewSession struct {
-	ID       string `json:"id,omitempty"` // a UUID; sent again, the request fails and changes nothing
+	ID       string `json:"id,omitempty"` // a UUID; if it is in use, the request fails and changes nothing
 	Cwd      string `json:"cwd"`          // the directory to work in, an absolute path
 	Title    string `json:"title,omitempty"`
-	Prompt   string `json:"prompt,omitempty"`   // the first one
-	Worktree string `json:"worktree,omitempty"` // the branch of a git worktree to make for the session
+	Prompt   string `json:"prompt,omitempty"`   // the first prompt
+	Worktree string `json:"worktree,omitempty"` // the branch of a git worktree to create for the session
 	AgentSettings
 }
 
-// Made names what a request made.
+// Made holds the ids of what a request created.
 type Made struct {
 	ID   string `json:"id"`
 	UUID string `json:"uuid,omitempty"` // of the prompt
@@ -367,7 +367,7 @@ type sessionPath struct {
 	ID string `json:"-" path:"id"`
 }
 
-// A SessionChange says what to change of a session. What is left out stays.
+// A SessionChange describes a change of a session. Omitted members stay.
 type SessionChange struct {
 	ID       string  `json:"-" path:"id"`
 	Title    *string `json:"title,omitempty"`
@@ -412,7 +412,7 @@ type NewPrompt struct {
 	ID      string          `json:"-" path:"id"`
 	Text    string          `json:"text,omitempty"`
 	Content json.RawMessage `json:"content,omitempty"` // content blocks, with pictures for example
-	UUID    string          `json:"uuid,omitempty"`    // of the prompt: sent again, it is accepted once
+	UUID    string          `json:"uuid,omitempty"`    // of the prompt; a repeated prompt is accepted once
 }
 
 func sendPrompt(c *call, ctx context.Context, in *NewPrompt) (Made, error) {
@@ -437,9 +437,9 @@ type promptPath struct {
 	UUID string `json:"-" path:"uuid"`
 }
 
-// Dropped says whether a prompt was taken back.
+// Dropped reports whether a prompt was dropped.
 type Dropped struct {
-	Dropped bool `json:"dropped"` // false: its turn has begun
+	Dropped bool `json:"dropped"` // false: its turn has started
 }
 
 func dropPrompt(c *call, ctx context.Context, in *promptPath) (Dropped, error) {
@@ -457,7 +457,7 @@ func stopSession(c *call, ctx context.Context, _ *sessionPath) (none, error) {
 
 type rewindRequest struct {
 	ID   string `json:"-" path:"id"`
-	UUID string `json:"uuid"` // of the last message that counts
+	UUID string `json:"uuid"` // of the last message that remains
 }
 
 func rewindSession(c *call, ctx context.Context, in *rewindRequest) (none, error) {
@@ -484,13 +484,13 @@ func control(c *call, ctx context.Context, in *controlRequest) (controlResponse,
 type entriesQuery struct {
 	ID    string `json:"-" path:"id"`
 	After uint64 `json:"-" query:"after"` // the last number that the caller has
-	Limit int    `json:"-" query:"limit"` // 1,000 if it is left out
+	Limit int    `json:"-" query:"limit"` // 1,000 if omitted
 }
 
 // EntryList is a page of a journal.
 type EntryList struct {
 	Entries []json.RawMessage `json:"entries"`
-	More    bool              `json:"more"` // there are entries behind the last one
+	More    bool              `json:"more"` // there are entries after the last one
 }
 
 func listEntries(c *call, ctx context.Context, in *entriesQuery) (EntryList, error) {
@@ -515,7 +515,7 @@ func listEntries(c *call, ctx context.Context, in *entriesQuery) (EntryList, err
 type Approval struct {
 	Session string `json:"session"`
 	Title   string `json:"title,omitempty"` // of the session
-	About   string `json:"about"`           // one line that says what it is about; unusual characters are escaped
+	About   string `json:"about"`           // one line that summarizes it; unusual characters are escaped
 	hub.Ask
 }
 
@@ -558,14 +558,14 @@ func allApprovals(c *call, ctx context.Context, _ *none) (list ApprovalList, err
 	return list, err
 }
 
-// An Answer is the answer to a question. For a tool, Behavior is allow or deny; anything
-// else is in Response, as the protocol has it.
+// An Answer is the answer to a question. For a tool, Behavior is allow or deny. Any
+// other answer is in Response, as in the protocol.
 type Answer struct {
 	ID       string          `json:"-" path:"id"`
 	Ask      string          `json:"-" path:"ask"`
 	Shown    string          `json:"shown"` // the hash of the question, as it was shown
 	Behavior string          `json:"behavior,omitempty"`
-	Message  string          `json:"message,omitempty"` // why not, for the model
+	Message  string          `json:"message,omitempty"` // the reason for denying, for the model
 	Response json.RawMessage `json:"response,omitempty"`
 }
 
@@ -602,7 +602,7 @@ type NewSchedule struct {
 	Session string    `json:"session"`
 	Prompt  string    `json:"prompt"`
 	Cron    string    `json:"cron,omitempty"` // five fields, in the time zone of the server
-	At      time.Time `json:"at,omitzero"`    // in place of cron: once
+	At      time.Time `json:"at,omitzero"`    // in place of cron: once at this time
 }
 
 func createSchedule(c *call, ctx context.Context, in *NewSchedule) (Made, error) {

@@ -8,26 +8,25 @@ import (
 	"time"
 )
 
-// An Event is a line of the audit log: somebody changed something, or was refused.
+// An Event is a line of the audit log: somebody changed something, or was rejected.
 type Event struct {
 	Time    time.Time `json:"time"`
 	By      string    `json:"by,omitempty"`    // the name of the token
 	Token   string    `json:"token,omitempty"` // its id
 	From    string    `json:"from"`
-	Action  string    `json:"action"` // the route, as "POST /v1/sessions/{id}/prompts"
+	Action  string    `json:"action"` // the route, such as "POST /v1/sessions/{id}/prompts"
 	Session string    `json:"session,omitempty"`
 	Status  int       `json:"status"`
-	Reason  string    `json:"reason,omitempty"` // why it was refused or failed
+	Reason  string    `json:"reason,omitempty"` // why it was rejected or failed
 }
 
-// auditLimit is how large the audit log grows before it is moved aside. One old one is
-// kept.
+// auditLimit is the size at which the audit log is rotated. One old file is kept.
 const auditLimit = 10 << 20
 
-// An auditLog is a file of events, one a line.
+// An auditLog is a file of events, one per line.
 type auditLog struct {
 	mu   sync.Mutex
-	path string // empty: it is not kept
+	path string // empty: it is not stored
 	file *os.File
 	size int64
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// secure is the way of every request over TCP: no step is left out for any path.
+// secure is the path of every request over TCP: no step is skipped for any URL path.
 func (s *Server) secure(next http.Handler) http.Handler {
 	crossOrigin := http.NewCrossOriginProtection()
 	for _, o := range s.cfg.Origins {
@@ -55,8 +55,8 @@ func setHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// hostAllowed reports whether the Host of a request is a name of this server. A page
-// whose name was made to lead here (DNS rebinding) has another one.
+// hostAllowed reports whether the Host of a request is a name of this server. A page whose
+// name was made to resolve to this server (DNS rebinding) has another one.
 func (s *Server) hostAllowed(r *http.Request) bool {
 	name, port := r.Host, ""
 	if h, p, err := net.SplitHostPort(r.Host); err == nil {
@@ -78,7 +78,7 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	if name == "localhost" {
 		return local.IP.IsLoopback()
 	}
-	// An address in the Host is not a name that somebody else can point here.
+	// Nobody else can make an IP address in the Host resolve to this server.
 	ip, err := netip.ParseAddr(name)
 	return err == nil && ip.Zone() == "" && ip.Unmap() == local.AddrPort().Addr().Unmap().WithZone("")
 }
@@ -88,8 +88,8 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 func (s *Server) originAllowed(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
-		// Requests without Origin that a browser marks as made by a page elsewhere: only a
-		// link to the console itself may be followed.
+		// Requests without Origin that a browser marks as made by another site's page:
+		// only a link to the console itself is allowed.
 		site := r.Header.Get("Sec-Fetch-Site")
 		return site == "" || site == "same-origin" || site == "none" ||
 			r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && !isAPI(r.URL.Path)
@@ -110,14 +110,13 @@ func (s *Server) originAllowed(r *http.Request) bool {
 	return u.Scheme == map[bool]string{true: "https", false: "http"}[r.TLS != nil]
 }
 
-// isAPI reports whether a path is one of the API, not of the console.
+// isAPI reports whether a path belongs to the API, not to the console.
 func isAPI(path string) bool {
 	return strings.HasPrefix(path, "/v1/") || path == "/v1" || path == "/acp" || path == "/openapi.json" || path == "/metrics"
 }
 
 // allowCORS lets pages of configured origins read responses. They use a token, not the
-// cookie. It reports whether the request was a question of the browser, which is
-// answered.
+// cookie. It reports whether the request was a preflight request, which it has answered.
 func (s *Server) allowCORS(w http.ResponseWriter, r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || !slices.Contains(s.cfg.Origins, origin) {
@@ -137,10 +136,10 @@ func (s *Server) allowCORS(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// peerKey is the key of what is known of the process at the other end.
+// peerKey is the context key of the check of the process at the other end.
 type peerKey struct{}
 
-// peerError returns why the process at the other end may not use the server.
+// peerError returns why the process at the other end may not use the server, or nil.
 func peerError(r *http.Request) error {
 	check, ok := r.Context().Value(peerKey{}).(func() error)
 	if !ok {
@@ -149,8 +148,8 @@ func peerError(r *http.Request) error {
 	return check()
 }
 
-// address returns where a request comes from: a machine, or the part of an IPv6 network
-// that one usually has.
+// address returns the origin of a request: the address of a machine, or the part of an
+// IPv6 network that one usually has.
 func (s *Server) address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -175,16 +174,16 @@ func (s *Server) address(r *http.Request) string {
 	return ip.String()
 }
 
-// failures limits failed attempts by where they come from.
+// failures limits failed attempts per address.
 type failures struct {
 	mu  sync.Mutex
 	all map[string]*rate.Limiter
 }
 
 const (
-	failureBurst = 10   // attempts that may fail at once
-	failureRate  = 0.1  // a second, after that
-	maxAddresses = 4096 // that are remembered
+	failureBurst = 10   // failed attempts without delay
+	failureRate  = 0.1  // per second after that
+	maxAddresses = 4096 // that are tracked
 )
 
 func (f *failures) of(from string) *rate.Limiter {
@@ -211,15 +210,15 @@ func (f *failures) of(from string) *rate.Limiter {
 	return l
 }
 
-// strangers counts the WebSockets that have not sent a token yet, by where they come from.
+// strangers counts the WebSockets that have not sent a token yet, per address.
 type strangers struct {
 	mu  sync.Mutex
 	all map[string]int
 }
 
-const maxStrangers = 20 // of one address
+const maxStrangers = 20 // per address
 
-// enter counts one, until it calls leave, which may be called again.
+// enter counts a WebSocket until leave is called. leave may be called more than once.
 func (x *strangers) enter(from string) (leave func(), err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -248,8 +247,9 @@ var (
 	errUnknownPath = errors.New("unknown path")
 )
 
-// authenticate returns the credential of a secret. Failed attempts are limited by
-// address; a token that was used from there before is not shut out by those of others.
+// authenticate returns the credential of a secret. Failed attempts are limited by address.
+// A token that was used from that address before is not locked out by the failures of
+// others.
 func (s *Server) authenticate(secret, from string) (*credential, error) {
 	limit := s.failures.of(from)
 	c := s.tokens.find(secret)
@@ -264,17 +264,17 @@ func (s *Server) authenticate(secret, from string) (*credential, error) {
 	return c, nil
 }
 
-// secretOf returns the token of a request, and whether it is in the cookie. Tokens are
-// never in the query, where logs and histories would keep them.
+// secretOf returns the token of a request, from the header or the cookie. Tokens are never
+// in the query, where logs and histories would keep them.
 func (s *Server) secretOf(r *http.Request) string {
 	if h := r.Header.Values("Authorization"); len(h) > 0 {
 		kind, secret, _ := strings.Cut(h[0], " ")
 		if strings.EqualFold(kind, "Bearer") && len(h) == 1 {
 			return strings.TrimSpace(secret)
 		}
-		return "-" // another kind of credential, or several: it is wrong
+		return "-" // another kind of credential, or several: invalid
 	}
-	// Pages of other origins, where they are allowed, use a token of their own.
+	// Pages of other, allowed origins use their own token.
 	if origin := r.Header.Get("Origin"); origin != "" && slices.Contains(s.cfg.Origins, origin) {
 		return ""
 	}
@@ -284,11 +284,11 @@ func (s *Server) secretOf(r *http.Request) string {
 	case 1:
 		return c[0].Value
 	}
-	return "-" // one of them is of another page
+	return "-" // one of them was set by another page
 }
 
-// cookieName returns the name of the cookie. With __Host- browsers hold it to https and
-// to this host.
+// cookieName returns the name of the cookie. The prefix __Host- makes browsers restrict it
+// to https and to this host.
 func (s *Server) cookieName() string {
 	if s.cfg.TLS || s.cfg.BehindProxy {
 		return "__Host-parley"
@@ -296,7 +296,7 @@ func (s *Server) cookieName() string {
 	return "parley"
 }
 
-// cookie returns the cookie for a secret; an empty one removes it.
+// cookie returns the cookie for a secret; an empty secret removes the cookie.
 func (s *Server) cookie(secret string) *http.Cookie {
 	c := &http.Cookie{Name: s.cookieName(), Value: secret, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: s.cfg.TLS || s.cfg.BehindProxy}
 	if c.MaxAge = 180 * 24 * 60 * 60; secret == "" {
@@ -305,7 +305,7 @@ func (s *Server) cookie(secret string) *http.Cookie {
 	return c
 }
 
-// An identity is who sends a request.
+// An identity is the sender of a request.
 type identity struct {
 	hub.Actor
 	scope Scope
@@ -316,7 +316,7 @@ type identity struct {
 // localKey marks requests over the unix socket, whose peer was checked.
 type localKey struct{}
 
-// identify returns who sends a request.
+// identify returns the sender of a request.
 func (s *Server) identify(r *http.Request) (*identity, error) {
 	if r.Context().Value(localKey{}) != nil {
 		name := r.Header.Get("Parley-Name")
@@ -337,12 +337,12 @@ func (s *Server) identify(r *http.Request) (*identity, error) {
 	return c.identity(from), nil
 }
 
-// identity returns who uses a credential.
+// identity returns the user of a credential.
 func (c *credential) identity(from string) *identity {
 	return &identity{hub.Actor{Name: c.Name, From: from, Rights: c.Scope.rights()}, c.Scope, c.ID, c.ctx}
 }
 
-// require returns an error unless somebody has a scope.
+// require returns an error unless the identity has a scope.
 func (id *identity) require(need Scope) error {
 	if id.scope.allows(need) {
 		return nil

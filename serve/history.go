@@ -14,10 +14,10 @@ import (
 )
 
 type auditQuery struct {
-	Limit int `json:"-" query:"limit"` // 200 if it is left out
+	Limit int `json:"-" query:"limit"` // 200 if omitted
 }
 
-// AuditList is the end of the audit log, the latest event first.
+// AuditList is the end of the audit log, newest event first.
 type AuditList struct {
 	Events []Event `json:"events"`
 }
@@ -27,7 +27,7 @@ func listAudit(c *call, _ context.Context, in *auditQuery) (AuditList, error) {
 	return AuditList{events}, err
 }
 
-// latest returns up to n of the events that are shown, the latest first.
+// latest returns up to n events for which shown returns true, newest first.
 func (a *auditLog) latest(n int, shown func(*Event) bool) (out []Event, err error) {
 	if a.path == "" {
 		return nil, nil
@@ -41,7 +41,7 @@ func (a *auditLog) latest(n int, shown func(*Event) bool) (out []Event, err erro
 		slices.Reverse(lines)
 		for _, line := range lines {
 			var e Event
-			if len(line) == 0 || json.Unmarshal(line, &e) != nil { // a crash may have cut it
+			if len(line) == 0 || json.Unmarshal(line, &e) != nil { // a crash may have cut it off
 				continue
 			}
 			if !shown(&e) {
@@ -55,9 +55,9 @@ func (a *auditLog) latest(n int, shown func(*Event) bool) (out []Event, err erro
 	return out, nil
 }
 
-// A Cost is what a session spent on a model on a day.
+// A Cost is the cost of a session for one model on one day.
 type Cost struct {
-	Day              string  `json:"day"` // in the time zone of the server, as 2026-11-15
+	Day              string  `json:"day"` // in the time zone of the server, such as 2026-11-15
 	Session          string  `json:"session"`
 	Model            string  `json:"model"`
 	USD              float64 `json:"usd"`
@@ -67,7 +67,7 @@ type Cost struct {
 	CacheWriteTokens int64   `json:"cache_write_tokens"`
 }
 
-// CostList is what all sessions spent, the first day first.
+// CostList is the cost of all sessions, oldest day first.
 type CostList struct {
 	Costs []Cost `json:"costs"`
 }
@@ -87,7 +87,7 @@ func listCosts(c *call, ctx context.Context, _ *none) (list CostList, err error)
 		}
 		if x.n < i.State.N {
 			err := c.s.addCosts(ctx, c.Actor, i.ID, x)
-			if errors.Is(err, hub.ErrNotFound) { // it was removed meanwhile
+			if errors.Is(err, hub.ErrNotFound) { // it was removed in the meantime
 				continue
 			}
 			if err != nil {
@@ -104,12 +104,12 @@ func listCosts(c *call, ctx context.Context, _ *none) (list CostList, err error)
 	return list, nil
 }
 
-// A spending is what a session spent up to an entry. Journals only grow, so that each
-// entry is read once.
+// A spending is the cost of a session up to an entry. Journals only grow, so each entry
+// is read once.
 type spending struct {
-	n      uint64 // the last entry that is in it
+	n      uint64 // the last entry that is included
 	costs  []Cost
-	before map[string]*wire.ModelUsage // what the last result says
+	before map[string]*wire.ModelUsage // the totals of the last result
 }
 
 // addCosts adds the results of a session that are not in x yet.
@@ -132,7 +132,8 @@ func (s *Server) addCosts(ctx context.Context, by hub.Actor, id string, x *spend
 			if u == nil {
 				continue
 			}
-			// They add up since the agent's session began, which may be more than once.
+			// Totals accumulate from the start of the agent's session, which may have
+			// started more than once.
 			old := x.before[model]
 			if old == nil || old.CostUSD > u.CostUSD || old.OutputTokens > u.OutputTokens {
 				old = new(wire.ModelUsage)

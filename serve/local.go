@@ -12,10 +12,10 @@ import (
 	"github.com/parley-go/parley/hub/socket"
 )
 
-// A NotRunningError is returned by [Local.Do] if no server can be reached at the socket.
+// A NotRunningError means that no server can be reached at the socket.
 type NotRunningError struct{ Err error }
 
-// Error says that no server runs, and why that seems so.
+// Error states that no server runs, with the cause.
 func (e *NotRunningError) Error() string { return "serve: no server runs: " + e.Err.Error() }
 
 // Unwrap returns why the socket could not be used.

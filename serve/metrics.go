@@ -10,12 +10,13 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// counters count what happened since the server started.
+// counters count events since the server started.
 type counters struct {
 	requests, failed, refused, streams atomic.Int64
 }
 
-// health says whether the server takes requests. It needs no token and says no more.
+// health responds whether the server accepts requests. It needs no token and reveals
+// nothing else.
 func health(c *call) {
 	status, text := http.StatusOK, "ok\n"
 	if c.s.ctx.Err() != nil {
@@ -26,11 +27,11 @@ func health(c *call) {
 	fmt.Fprint(c.w, text)
 }
 
-// A measurement is one number of the server. Those that count only grow.
+// A measurement is one number of the server. Counters only grow.
 type measurement struct {
 	name, help string
 	counts     bool
-	label      string // as phase="idle", or empty
+	label      string // for example phase="idle", or empty
 	value      int64
 }
 

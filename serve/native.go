@@ -16,11 +16,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The faces in this file speak the protocol itself, as an agent does on its standard
-// input and output, so that hosts drive sessions as they drive an agent. A host sends
-// initialize, user messages, control requests and responses; it receives the session's
-// frames, the responses to its requests, and the questions, hooks and tool calls of the
-// agent.
+// The handlers in this file speak the protocol itself, as an agent does on its standard input and
+// output, so that hosts drive sessions like an agent. A host sends initialize, user messages, control
+// requests and responses; it receives the session's frames, the responses to its requests, and the
+// questions, hooks and tool calls of the agent.
 //
 //	/v1/sessions/{id}/ws                      a WebSocket, one message a line
 //	/v1/code/sessions/{id}/events/stream      frames as server-sent events, resumed by Last-Event-ID
@@ -29,8 +28,8 @@ import (
 // A browser cannot add a header to a WebSocket: a host without one sends
 // {"type":"auth","credential":{"type":"oauth","token":"TOKEN"}} first.
 //
-// Hosts that bring hooks or tools hold the session; one that comes later and has the
-// same name takes over (code [CloseSuperseded]), one with another name is refused.
+// A host with hooks or tools holds the session. A later host with the same name takes over (code
+// [CloseSuperseded]); one with another name is rejected.
 
 // authTime is how long a host may take to send its token.
 const authTime = 10 * time.Second
@@ -44,8 +43,8 @@ type frame struct {
 	time time.Time
 	data json.RawMessage
 
-	request string // the id of the request that it holds, if it asks for something to be done
-	call    bool   // that is the call of a tool, which must not run twice
+	request string // the id of the request in it, if it is one
+	call    bool   // the request calls a tool, which must not run twice
 }
 
 // A native is a host, or a viewer, that speaks the protocol.
@@ -55,15 +54,15 @@ type native struct {
 	on   *hub.Session
 	ctx  context.Context
 	stop context.CancelCauseFunc
-	send func(frame) // never waits
+	send func(frame) // never blocks
 
-	// shared is the host that takes the answers, if this one only follows.
+	// shared is the host that receives the answers, if this one only follows.
 	shared *native
 
 	mu    sync.Mutex
-	asked map[string]hub.Ask             // questions that it was sent, by request id
-	waits map[string]chan *wire.Response // requests of the agent that it is to answer
-	calls map[string]context.CancelFunc  // its own requests that run
+	asked map[string]hub.Ask             // questions that were sent to it, by request id
+	waits map[string]chan *wire.Response // requests of the agent that it must answer
+	calls map[string]context.CancelFunc  // its own requests in progress
 	host  *hub.Host
 	ended bool
 	work  sync.WaitGroup
@@ -76,7 +75,7 @@ func (s *Server) newNative(ctx context.Context, by *identity, id string, send fu
 	return x
 }
 
-// close ends what the host has begun. Its hooks and tools wait for it to come back.
+// close ends everything that the host has started. Its hooks and tools wait until it comes back.
 func (x *native) close(cause error) {
 	x.stop(cause)
 	x.mu.Lock()
@@ -89,7 +88,7 @@ func (x *native) close(cause error) {
 	x.work.Wait()
 }
 
-// begin runs a function that close waits for, unless it was called already.
+// begin runs a function that close waits for, unless close was called already.
 func (x *native) begin(f func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -98,7 +97,7 @@ func (x *native) begin(f func()) {
 	}
 }
 
-// receive takes a line of the host. What changes something is in the audit log.
+// receive processes a line of the host. Changes are recorded in the audit log.
 func (x *native) receive(line []byte) error {
 	m, err := wire.Decode(line)
 	kind := "line"
@@ -120,7 +119,7 @@ func (x *native) receive(line []byte) error {
 	return err
 }
 
-// take handles a message of the host. It returns what is to be in the audit log.
+// take handles a message of the host. It returns its kind for the audit log.
 func (x *native) take(m wire.Message) (kind string, err error) {
 	switch m := m.(type) {
 	case *wire.User:
@@ -165,7 +164,7 @@ func (x *native) take(m wire.Message) (kind string, err error) {
 		}
 		x.mu.Unlock()
 	}
-	return "", nil // keep_alive, auth, and what later versions bring
+	return "", nil // keep_alive, auth, and messages of later versions
 }
 
 // respond sends the response to a request of the host.
@@ -199,14 +198,14 @@ func (x *native) emit(m wire.Message) {
 	x.send(f)
 }
 
-// waiting reports whether a request that it was sent has no answer yet.
+// waiting reports whether a request that was sent to the host has no answer yet.
 func (x *native) waiting(request string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.waits[request] != nil
 }
 
-// control runs a request of the host.
+// control runs a control request of the host.
 func (x *native) control(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
 	var r struct {
 		Subtype string `json:"subtype"`
@@ -224,7 +223,7 @@ func (x *native) control(ctx context.Context, request json.RawMessage) (json.Raw
 	return json.Marshal(resp)
 }
 
-// brings reports whether a host has something that the agent calls.
+// brings reports whether a host provides something that the agent calls.
 func brings(members map[string]json.RawMessage) bool {
 	for _, name := range []string{"hooks", "sdkMcpServers"} {
 		if v := bytes.TrimSpace(members[name]); len(v) > 2 && string(v) != "null" {
@@ -234,7 +233,7 @@ func brings(members map[string]json.RawMessage) bool {
 	return false
 }
 
-// attachHost makes it the host of the session, with what its initialize request brings.
+// attachHost makes it the host of the session, with the registration in its initialize request.
 func (x *native) attachHost(ctx context.Context, request json.RawMessage) error {
 	members := map[string]json.RawMessage{}
 	if err := json.Unmarshal(request, &members); err != nil {
@@ -246,7 +245,7 @@ func (x *native) attachHost(ctx context.Context, request json.RawMessage) error 
 	var held *hub.HeldError
 	if errors.As(err, &held) {
 		if !brings(members) {
-			return nil // it needs nothing of the agent but what every viewer receives
+			return nil // it needs nothing from the agent beyond what every viewer receives
 		}
 		if held.By.Name != x.by.Name {
 			return err
@@ -276,10 +275,10 @@ func (x *native) attachHost(ctx context.Context, request json.RawMessage) error 
 	return nil
 }
 
-// errLeft leaves a question to the journal, by which every viewer receives it.
+// errLeft leaves a question to the journal, through which every viewer receives it.
 var errLeft = errors.New("serve: questions are answered through the journal")
 
-// handle has the host answer a request of the agent.
+// handle sends a request of the agent to the host and waits for the answer.
 func (x *native) handle(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
 	switch req.Request.(type) {
 	case *wire.CanUseTool, *wire.Elicitation, *wire.RequestUserDialog:
@@ -310,7 +309,7 @@ func (x *native) handle(ctx context.Context, req *wire.ControlRequest) (json.Raw
 	}
 }
 
-// answered takes a response of the host: to a request of the agent, or to a question.
+// answered processes a response of the host: to a request of the agent, or to a question.
 func (x *native) answered(r *wire.Response) error {
 	x.mu.Lock()
 	ch, ask := x.waits[r.RequestID], x.asked[r.RequestID]
@@ -323,7 +322,7 @@ func (x *native) answered(r *wire.Response) error {
 		return nil
 	}
 	if ask.ID == "" || r.Subtype == "error" {
-		return nil // nobody asked, or it leaves the answer to others
+		return nil // there was no such request, or it leaves the answer to others
 	}
 	err := x.on.Answer(x.ctx, x.by.Actor, hub.Answer{Ask: ask.ID, Shown: ask.Hash, Response: r.Response})
 	var late *hub.AnsweredError
@@ -333,8 +332,8 @@ func (x *native) answered(r *wire.Response) error {
 	return err
 }
 
-// follow sends the frames of the session behind a number. Questions that are open, and
-// new ones, become requests of the agent; one that somebody else answers is cancelled.
+// follow sends the frames of the session after a number. Open and new questions become requests of
+// the agent; a question that somebody else answers is cancelled.
 func (x *native) follow(after uint64, history bool) error {
 	info, asks, err := x.on.Info(x.ctx, x.by.Actor)
 	if err != nil && !errors.Is(err, hub.ErrNotFound) {
@@ -382,7 +381,7 @@ func (x *native) follow(after uint64, history bool) error {
 	return context.Cause(x.ctx)
 }
 
-// answering returns the host that takes answers.
+// answering returns the host that receives answers.
 func (x *native) answering() *native {
 	if x.shared != nil {
 		return x.shared
@@ -407,8 +406,8 @@ func (x *native) question(f frame, a hub.Ask) {
 	x.send(f)
 }
 
-// A queue holds frames for a connection, so that whoever sends one never waits. One that
-// holds too much ends with a [hub.LaggedError].
+// A queue holds frames for a connection, so that senders never wait. A queue that is full ends with a
+// [hub.LaggedError].
 type queue struct {
 	mu    sync.Mutex
 	list  []frame
@@ -450,7 +449,7 @@ func (q *queue) take() ([]frame, error) {
 	return list, nil
 }
 
-// wait is the source of a queue's frames.
+// wait sends the frames of a queue until ctx ends.
 func (q *queue) wait(ctx context.Context, send func(frame) error) error {
 	for {
 		list, err := q.take()
@@ -473,7 +472,7 @@ func (q *queue) wait(ctx context.Context, send func(frame) error) error {
 	}
 }
 
-// nativeSocket is the WebSocket of a host.
+// nativeSocket serves the WebSocket of a host.
 func nativeSocket(c *call) {
 	id, err := c.s.identify(c.r)
 	if errors.Is(err, errNoToken) {
@@ -495,7 +494,7 @@ func nativeSocket(c *call) {
 	}
 	conn, err := c.accept()
 	if err != nil {
-		return // it has answered
+		return // Accept has responded
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(4 << 10)
@@ -520,7 +519,7 @@ func nativeSocket(c *call) {
 	defer context.AfterFunc(c.s.ctx, func() { x.stop(context.Cause(c.s.ctx)) })()
 	var work sync.WaitGroup
 	work.Go(func() { x.stop(x.follow(after, c.r.URL.Query().Has("after"))) })
-	// To cancel a read or a write would end the connection before it is closed with a code.
+	// Cancelling a read or a write would end the connection before it is closed with a code.
 	whole := context.WithoutCancel(c.r.Context())
 	work.Go(func() { x.stop(readLines(whole, conn, x)) })
 	work.Go(func() {
@@ -544,11 +543,11 @@ func nativeSocket(c *call) {
 	x.stop(err)
 	closeWith(conn, err)
 	conn.CloseNow()
-	work.Wait() // nothing is received any more
+	work.Wait() // nothing more is received
 	x.close(err)
 }
 
-// firstMessage takes the token of a host from its first message.
+// firstMessage reads the token of a host from its first message.
 func (s *Server) firstMessage(line []byte, from string) (*identity, error) {
 	var m struct {
 		Type       string `json:"type"`
@@ -566,7 +565,7 @@ func (s *Server) firstMessage(line []byte, from string) (*identity, error) {
 	return cred.identity(from), nil
 }
 
-// readLines hands the messages of a WebSocket to the host, until it ends.
+// readLines passes the messages of a WebSocket to the host, until it ends.
 func readLines(ctx context.Context, conn *websocket.Conn, x *native) error {
 	for {
 		_, data, err := conn.Read(ctx)

@@ -13,13 +13,13 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A caller is a host that reads server-sent events and writes with POST. It is known by
-// its token and the session. It ends some time after its last stream.
+// A caller is a host that reads server-sent events and writes with POST. It is identified by its
+// token and the session. It ends some time after its last stream.
 type caller struct {
 	*native
 	streams map[*queue]bool
-	kept    []frame         // frames without a number, for a stream that comes back
-	written map[string]bool // calls of tools that a stream has written, which may have arrived
+	kept    []frame         // frames without a number, for a stream that reconnects
+	written map[string]bool // tool calls that a stream has written and that may have arrived
 	timer   *time.Timer
 }
 
@@ -36,8 +36,8 @@ type callers struct {
 	all map[callerKey]*caller
 }
 
-// caller returns the host of a request, which the request uses until it calls leave. A
-// stream gets the frames that it may have missed.
+// caller returns the host of a request, which the request uses until it calls leave. A stream
+// gets the frames that it may have missed.
 func (c *call) caller(q *queue) (x *caller, leave func()) {
 	key := callerKey{c.token, c.Name, c.r.PathValue("id")}
 	all := &c.s.callers
@@ -83,7 +83,7 @@ func (c *call) caller(q *queue) (x *caller, leave func()) {
 		return x, func() {}
 	}
 	x.streams[q] = true
-	// The last stream may have ended before it wrote a request, or the host before it read that.
+	// The last stream may have ended before it wrote a request, or the host before it read it.
 	x.kept = slices.DeleteFunc(x.kept, func(f frame) bool { return f.request != "" && (x.written[f.request] || !x.waiting(f.request)) })
 	maps.DeleteFunc(x.written, func(request string, _ bool) bool { return !x.waiting(request) })
 	for _, f := range x.kept {
@@ -97,7 +97,7 @@ func (c *call) caller(q *queue) (x *caller, leave func()) {
 	}
 }
 
-// wrote notes whether a frame, if it is the call of a tool, was written to a stream.
+// wrote records whether a frame that calls a tool was written to a stream.
 func (x *caller) wrote(f frame, whole bool) {
 	if !f.call {
 		return
@@ -108,8 +108,8 @@ func (x *caller) wrote(f frame, whole bool) {
 	x.written[f.request] = whole
 }
 
-// nativeEvents streams frames to a host. Each connection follows the journal itself;
-// what has no number comes through the caller.
+// nativeEvents streams frames to a host. Each connection follows the journal itself; frames
+// without a number come through the caller.
 func nativeEvents(c *call) {
 	after, err := c.after()
 	if err != nil {
@@ -139,7 +139,7 @@ func nativeEvents(c *call) {
 		err := q.wait(ctx, func(f frame) error {
 			x.wrote(f, true)
 			if !yield(item{n: f.n, name: "client_event", data: envelope(id, f)}, nil) {
-				x.wrote(f, false) // not as a whole, so that the host does not see it
+				x.wrote(f, false) // it is incomplete, so the host does not see it
 				return context.Canceled
 			}
 			return nil
@@ -175,7 +175,7 @@ func envelope(id string, f frame) []byte {
 	return data
 }
 
-// A ClientEvents is what a host sends: messages of the protocol.
+// ClientEvents are messages of the protocol from a host.
 type ClientEvents struct {
 	ID      string        `json:"-" path:"id"`
 	Session string        `json:"session_id,omitempty"`
@@ -187,7 +187,7 @@ type ClientEvent struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// nativePost takes messages of a host.
+// nativePost receives messages of a host.
 func nativePost(c *call, _ context.Context, in *ClientEvents) (none, error) {
 	if len(in.Events) == 0 {
 		return none{}, badRequest("there are no events")

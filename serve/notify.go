@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// A Notice says that a session needs attention.
+// A Notice reports that a session needs attention.
 type Notice struct {
 	Session string    `json:"session"`
 	Title   string    `json:"title,omitempty"`
@@ -23,8 +23,7 @@ type Notice struct {
 }
 
 // notify calls [Config.Notify] and sends push messages whenever a session needs attention,
-// until the server ends.
-// What needed it before the server started is left out.
+// until the server ends. It ignores events from before the server started.
 func (s *Server) notify() {
 	by := hub.Actor{Name: "notifications", Rights: hub.MayView}
 	known := map[string]hub.State{}
@@ -66,7 +65,7 @@ func (s *Server) notify() {
 	}
 }
 
-// send hands a notice over.
+// send sends a notice.
 func (s *Server) send(i hub.Info, n Notice) {
 	s.mu.Lock()
 	base := s.publicURL

@@ -10,8 +10,8 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// openAPI returns the description of the API, made from the table of routes and the Go
-// types in it.
+// openAPI returns the OpenAPI description, generated from the table of routes and their
+// Go types.
 func (s *Server) openAPI() []byte {
 	type object = map[string]any
 	schemas := object{}
@@ -66,8 +66,8 @@ func (s *Server) openAPI() []byte {
 	return append(data, '\n')
 }
 
-// schemaOf returns the JSON Schema of a type. It accepts members that it does not name:
-// later versions have more.
+// schemaOf returns the JSON Schema of a type. It accepts unknown members, because later
+// versions have more.
 func schemaOf(t reflect.Type) map[string]any {
 	type object = map[string]any
 	switch t {

@@ -32,16 +32,15 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// Web Push: a device that subscribed receives notices although no page is open. The text
-// is encrypted for the device (RFC 8291), so the push service of its browser cannot read
-// it, and the server signs what it sends (RFC 8292). A subscription belongs to a token
-// and ends with it.
+// Web Push: a subscribed device receives notices even if no page is open. The text is encrypted for
+// the device (RFC 8291), so the push service of its browser cannot read it, and the server signs its
+// messages (RFC 8292). A subscription belongs to a token and ends with it.
 
 // A Subscription is a browser that receives notices.
 type Subscription struct {
 	ID      string    `json:"id"`
 	Service string    `json:"service"` // the host of the browser's push service
-	Events  []string  `json:"events"`  // which notices it receives: "ask", "done", "problem"
+	Events  []string  `json:"events"`  // the notices it receives: "ask", "done", "problem"
 	Created time.Time `json:"created"`
 }
 
@@ -50,14 +49,14 @@ type subscriber struct {
 	Subscription
 	Token    string `json:"token"` // the id of the token that subscribed
 	Endpoint string `json:"endpoint"`
-	Key      []byte `json:"key"`  // of the browser: a point of P-256
-	Auth     []byte `json:"auth"` // a secret that it shares
+	Key      []byte `json:"key"`  // public key of the browser: a point on P-256
+	Auth     []byte `json:"auth"` // a secret shared with the browser
 }
 
-// pushes are the key of the server and all subscriptions, in a file.
+// pushes are the key of the server and all subscriptions, stored in a file.
 type pushes struct {
-	path string         // empty: they are not kept
-	work sync.WaitGroup // of messages on their way
+	path string         // empty: they are not stored
+	work sync.WaitGroup // messages being sent
 
 	mu  sync.Mutex
 	key *ecdsa.PrivateKey
@@ -69,11 +68,12 @@ type pushFile struct {
 	Subscriptions []*subscriber `json:"subscriptions"`
 }
 
-const maxSubscriptions = 10 // of a token
+const maxSubscriptions = 10 // per token
 
 var pushEvents = []string{"ask", "done", "problem"}
 
-// openPushes reads the file. Without one there is a new key, which the first subscription stores.
+// openPushes reads the file. If there is none, it generates a new key, which the first subscription
+// stores.
 func openPushes(path string) (*pushes, error) {
 	p := &pushes{path: path}
 	data, err := os.ReadFile(path)
@@ -95,7 +95,7 @@ func openPushes(path string) (*pushes, error) {
 	return p, nil
 }
 
-// change runs f with the lock held, and stores what it made of p.all.
+// change runs f with the lock held, and stores p.all afterwards.
 func (p *pushes) change(f func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,9 +115,9 @@ func (p *pushes) change(f func() error) error {
 	return err
 }
 
-// PushSettings are what a page needs to subscribe, and the subscriptions of its token.
+// PushSettings are the data that a page needs to subscribe, and the subscriptions of its token.
 type PushSettings struct {
-	Key           string         `json:"key"` // of the server, as pushManager.subscribe takes it
+	Key           string         `json:"key"` // of the server, in the form for pushManager.subscribe
 	Subscriptions []Subscription `json:"subscriptions"`
 }
 
@@ -136,14 +136,14 @@ func pushSettings(c *call, _ context.Context, _ *none) (PushSettings, error) {
 	return out, err
 }
 
-// NewSubscription is what a browser's PushSubscription is as JSON, and which notices to send.
+// NewSubscription is a browser's PushSubscription as JSON, with the notices to send.
 type NewSubscription struct {
 	Endpoint string `json:"endpoint"`
 	Keys     struct {
 		P256dh string `json:"p256dh"`
 		Auth   string `json:"auth"`
 	} `json:"keys"`
-	Events []string `json:"events,omitempty"` // all if it is left out
+	Events []string `json:"events,omitempty"` // all if omitted
 }
 
 func subscribe(c *call, _ context.Context, in *NewSubscription) (Subscription, error) {
@@ -198,7 +198,7 @@ type subscriptionPath struct {
 	ID string `json:"-" path:"subscription"`
 }
 
-// unsubscribe removes a subscription: of the token itself, or any one for those who may
+// unsubscribe removes a subscription of the token itself, or any subscription if the caller may
 // revoke tokens.
 func unsubscribe(c *call, _ context.Context, in *subscriptionPath) (none, error) {
 	return none{}, c.s.pushes.remove(func(x *subscriber) bool {
@@ -206,7 +206,7 @@ func unsubscribe(c *call, _ context.Context, in *subscriptionPath) (none, error)
 	})
 }
 
-// remove removes subscriptions. It fails if there is none of them.
+// remove removes subscriptions. It fails if none matches.
 func (p *pushes) remove(which func(*subscriber) bool) error {
 	return p.change(func() error {
 		left := slices.DeleteFunc(slices.Clone(p.all), which)
@@ -218,14 +218,15 @@ func (p *pushes) remove(which func(*subscriber) bool) error {
 	})
 }
 
-// pushClient reaches public addresses only: an endpoint is whatever a page sends.
+// pushClient returns a client that reaches only public addresses, because an endpoint is whatever a
+// page sends.
 func pushClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, Control: ssrf.New(ssrf.WithPorts(443)).Safe}
 	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConns: 10, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}}
 }
 
-// push sends a notice about a session to every subscription that is for it and whose token counts and
-// may see what its creator has. A subscription that has ended is removed.
+// push sends a notice about a session to every matching subscription whose token is valid and may see
+// the creator's sessions. It removes subscriptions that have ended.
 func (s *Server) push(creator hub.Actor, n Notice) {
 	p := s.pushes
 	p.mu.Lock()
@@ -331,7 +332,7 @@ func sealPush(text, browser, auth []byte, own *ecdh.PrivateKey, salt []byte) ([]
 	return gcm.Seal(append(head, public...), nonce, append(slices.Clip(text), 2), nil), nil
 }
 
-// signPush returns the header that says who sends a push message (RFC 8292).
+// signPush returns the header that identifies the sender of a push message (RFC 8292).
 func signPush(key *ecdsa.PrivateKey, audience string, expires time.Time) (string, error) {
 	claims, err := json.Marshal(map[string]any{"aud": audience, "exp": expires.Unix(), "sub": "https://github.com/parley-go/parley"})
 	if err != nil {

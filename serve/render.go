@@ -7,20 +7,20 @@ import (
 	"github.com/parley-go/parley/console"
 )
 
-// RenderRequest has texts to be read for a page.
+// RenderRequest holds texts to render for a page.
 type RenderRequest struct {
 	Markdown []string `json:"markdown,omitempty"`
 	Diffs    []string `json:"diffs,omitempty"` // unified
 }
 
-// Rendered has what the texts say, in the same order.
+// Rendered holds the rendered texts, in the same order.
 type Rendered struct {
 	Markdown []json.RawMessage `json:"markdown"` // lists of nodes, with text or a tag and nodes
 	Diffs    [][]console.Line  `json:"diffs"`
 }
 
-// render reads Markdown and diffs. It changes nothing, and a page sends it all the time:
-// it is not in the audit log.
+// render renders Markdown and diffs. It changes nothing, and a page calls it all the
+// time, so it is not in the audit log.
 func render(_ *call, _ context.Context, in *RenderRequest) (out Rendered, err error) {
 	for _, text := range in.Markdown {
 		nodes, err := json.Marshal(console.Markdown(text))

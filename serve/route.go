@@ -19,16 +19,16 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// A route is a row of the API: the server is made of the table of them, and so is its
-// description.
+// A route is a row of the API table, from which both the server and its description are
+// made.
 type route struct {
 	method, path string
 	scope        Scope // empty: no token is needed
 	id           string
 	summary      string
-	in, out      reflect.Type // nil: nothing, or not JSON
+	in, out      reflect.Type // nil: none, or not JSON
 	media        string       // of the response, if it is not JSON
-	reads        bool         // it changes nothing, whatever its method: it is not in the audit log
+	reads        bool         // it changes nothing, whatever its method, and is not in the audit log
 	serve        func(c *call)
 }
 
@@ -44,18 +44,18 @@ type call struct {
 // session returns the session that the path names.
 func (c *call) session() *hub.Session { return c.s.cfg.Hub.Session(c.r.PathValue("id")) }
 
-// sees reports whether the caller may see what belongs to an actor with a name.
+// sees reports whether the caller may see what belongs to the actor with a name.
 func (c *call) sees(name string) bool { return c.s.cfg.Hub.Sees(c.Actor, hub.Actor{Name: name}) }
 
-// none is what a route takes or returns that takes or returns nothing.
+// none is the input or output type of a route without one.
 type none struct{}
 
 const (
 	maxBody  = 32 << 20        // the largest body of a request
-	bodyTime = 2 * time.Minute // how long it may take to arrive
+	bodyTime = 2 * time.Minute // how long the body may take to arrive
 )
 
-// endpoint is a route whose request and response are JSON. Its function is
+// endpoint returns a route whose request and response are JSON. Its function is
 //
 //	func(c *call, ctx context.Context, in *In) (Out, error)
 //
@@ -75,7 +75,7 @@ func endpoint(pattern string, scope Scope, id, summary string, f any) route {
 	return r
 }
 
-// answer reads a request, calls f and writes what it returns.
+// answer decodes a request, calls f and writes the result.
 func (c *call) answer(in any, f func() (any, error)) {
 	err := c.read(in)
 	var out any
@@ -93,7 +93,7 @@ func (c *call) answer(in any, f func() (any, error)) {
 	json.NewEncoder(c.w).Encode(out)
 }
 
-// stream is a route that is not JSON, or takes over the connection.
+// stream returns a route that is not JSON, or takes over the connection.
 func stream(pattern string, scope Scope, id, summary, media string, in any, f func(c *call)) route {
 	method, path, _ := strings.Cut(pattern, " ")
 	return route{method: method, path: path, scope: scope, id: id, summary: summary, in: reflect.TypeOf(in), media: media, serve: f}
@@ -125,7 +125,7 @@ func (c *call) read(in any) error {
 			return err
 		}
 		if len(body) > 0 {
-			// A name that stands twice would be read in two ways.
+			// A duplicate name would be ambiguous.
 			if !jsontext.Value(body).IsValid() {
 				return badRequest("the body is not JSON, or has a name twice")
 			}
@@ -170,7 +170,8 @@ func (c *call) read(in any) error {
 	return nil
 }
 
-// body reads the body of a request. A sender without a token may send little, and soon.
+// body reads the body of a request. A sender without a token gets lower limits for its
+// size and time.
 func (c *call) body() ([]byte, error) {
 	limit, wait := int64(maxBody), bodyTime
 	if c.identity == nil {
@@ -190,7 +191,7 @@ func (c *call) body() ([]byte, error) {
 	return body, nil
 }
 
-// mount makes the mux from the table of routes.
+// mount creates the mux from the table of routes.
 func (s *Server) mount() {
 	s.mux = http.NewServeMux()
 	s.routes = s.table()
@@ -199,7 +200,7 @@ func (s *Server) mount() {
 		s.mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) { s.dispatch(r, w, req) })
 	}
 	s.mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := s.identify(r); err != nil { // say nothing of paths to those without a token
+		if _, err := s.identify(r); err != nil { // reveal no paths to a sender without a token
 			s.fail(w, r, nil, err)
 			return
 		}
@@ -228,8 +229,8 @@ func (s *Server) mount() {
 // traceparent matches the header of the W3C that names a span.
 var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
-// dispatch checks who sends a request and calls its route. The context of a route ends
-// when its token is revoked and, for streams, when the server drains.
+// dispatch checks the sender of a request and calls its route. The context of a route
+// ends when its token is revoked and, for streams, when the server drains.
 func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
 	s.counters.requests.Add(1)
 	c := &call{s: s, w: w, r: req, route: r}
@@ -261,7 +262,7 @@ func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
 	r.serve(c)
 }
 
-// fail answers a request that failed.
+// fail responds to a request that failed.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, id *identity, err error) {
 	status, code := http.StatusBadRequest, "invalid"
 	var p *problem
@@ -306,13 +307,13 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, id *identity, err 
 	for _, pkg := range []string{"hub: ", "serve: ", "session: "} {
 		text = strings.TrimPrefix(text, pkg)
 	}
-	if !errors.Is(err, errTooMany) { // those who try on do not fill the log
+	if !errors.Is(err, errTooMany) { // do not let repeated attempts fill the log
 		s.note(r, id, status, text)
 	}
 	writeError(w, status, code, text)
 }
 
-// An apiError is the body of a response that says what went wrong.
+// An apiError is the body of an error response.
 type apiError struct {
 	Error struct {
 		Code    string `json:"code"`
@@ -328,8 +329,8 @@ func writeError(w http.ResponseWriter, status int, code, text string) {
 	json.NewEncoder(w).Encode(e)
 }
 
-// refuse answers a request that must not reach a route at all. Refusals count as failed
-// attempts only for the audit log, which they must not fill.
+// refuse rejects a request that must not reach a route at all. Rejections are limited
+// like failed attempts only in the audit log, which they must not fill.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, code, text string) {
 	s.counters.refused.Add(1)
 	if s.failures.of("refused " + s.address(r)).Allow() {
@@ -338,13 +339,13 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, code
 	writeError(w, status, code, text)
 }
 
-// note writes a request that changed something, or was refused, to the audit log.
+// note writes a request that changed something, or was rejected, to the audit log.
 func (s *Server) note(r *http.Request, id *identity, status int, reason string) {
 	if r.Method == http.MethodGet && status != http.StatusUnauthorized && status != http.StatusForbidden && status != http.StatusMisdirectedRequest {
 		return
 	}
 	if status == http.StatusUnauthorized && reason == errNoToken.Error() {
-		return // nobody tried
+		return // there was no attempt
 	}
 	action := r.Pattern
 	if action == "" || action == "/" || action == "/v1/" {

@@ -5,19 +5,20 @@ import (
 	"encoding/json"
 )
 
-// A RulesQuery asks for the permission rules of a session, and what they make of a call.
+// A RulesQuery asks for the permission rules of a session, and optionally for their
+// decision about a call.
 type RulesQuery struct {
 	ID    string          `json:"-" path:"id"`
-	Tool  string          `json:"tool,omitempty"` // empty: the rules alone
+	Tool  string          `json:"tool,omitempty"` // empty: only the rules
 	Input json.RawMessage `json:"input,omitempty"`
-	Mode  string          `json:"mode,omitempty"` // that of the settings if it is left out
+	Mode  string          `json:"mode,omitempty"` // that of the settings if omitted
 }
 
-// Rules are the permission rules of the settings that count in a directory.
+// Rules are the permission rules of the settings that apply in a directory.
 type Rules struct {
 	Mode        string `json:"mode"`
 	Rules       []Rule `json:"rules"`
-	Explanation string `json:"explanation,omitempty"` // what is decided about the call, and why
+	Explanation string `json:"explanation,omitempty"` // the decision about the call, and the reason
 }
 
 // A Rule is one permission rule.

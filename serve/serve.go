@@ -24,56 +24,54 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A Config says how a server works.
+// A Config configures a server.
 type Config struct {
 	// Hub has the sessions. It is required.
 	Hub *hub.Hub
-	// Dir is where tokens and the audit log are kept, for this user only. Empty means in
-	// memory alone.
+	// Dir is the directory for tokens and the audit log, accessible only to this user. Empty means
+	// that they are kept in memory only.
 	Dir string
-	// Tokens keeps the tokens in place of a file in Dir, so that several servers have the same. It may
-	// be nil.
+	// Tokens stores the tokens instead of a file in Dir, so that several servers share them. It may be
+	// nil.
 	Tokens TokenStore
-	// Hosts are names by which the server is reached, besides its addresses and localhost.
+	// Hosts are names of the server, in addition to its addresses and localhost.
 	Hosts []string
-	// Origins are those of pages elsewhere that may use the API with a token of their own,
-	// as "https://example.com". There are none by default.
+	// Origins are the origins of other pages that may use the API with their own token, such as
+	// "https://example.com". By default there are none.
 	Origins []string
-	// TLS says that connections are encrypted, BehindProxy that a proxy in front of the
-	// server does that, and adds X-Forwarded-For.
+	// TLS means that connections are encrypted. BehindProxy means that a proxy in front of the server
+	// does that, and adds X-Forwarded-For.
 	TLS, BehindProxy bool
 	// Console is mounted at "/". Nil means a page of text.
 	Console http.Handler
-	// Agent returns what [hub.Spec.Agent] is to be for a new session. Nil means that
-	// sessions cannot have settings of their own.
+	// Agent returns the value of [hub.Spec.Agent] for a new session. Nil means that sessions cannot
+	// have their own settings.
 	Agent func(AgentSettings) (json.RawMessage, error)
-	// NoDirectory says that a session can be created without a directory: its settings say where it
-	// works.
+	// NoDirectory allows sessions without a directory: their settings determine where they work.
 	NoDirectory bool
 	// Rules returns the permission rules of a directory and explains a call. It may be nil.
 	Rules func(cwd string, q *RulesQuery) (Rules, error)
-	// Sessions is where agents keep their records, for costs. Nil means that costs are
-	// not known.
+	// Sessions is where agents keep their records, for costs. Nil means that costs are unknown.
 	Sessions session.Store
-	// ACP serves the Agent Client Protocol to an editor that connects at /acp, as acp.Serve
-	// does. Nil means that there is no such path.
+	// ACP serves the Agent Client Protocol to an editor that connects at /acp, like acp.Serve. Nil
+	// means that there is no such path.
 	ACP func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error
 	// Agents are those of other machines, which connect at /v1/agent. Nil means that there is
 	// no such path.
 	Agents *Agents
 	// Notify is called when a session needs attention, one call at a time. It may be nil.
 	Notify func(context.Context, Notice) error
-	// PushClient sends messages to the push services of browsers. Nil means a client that
-	// reaches public addresses only.
+	// PushClient sends messages to the push services of browsers. Nil means a client that reaches only
+	// public addresses.
 	PushClient *http.Client
-	// CheckPeer returns why the process at the other end of a connection may not use the
+	// CheckPeer returns an error if the process at the other end of a connection may not use the
 	// server. Nil means [socket.CheckPeer]: it must not be a command that an agent runs.
 	CheckPeer func(net.Conn) error
-	// Logger gets what goes wrong. It may be nil.
+	// Logger logs failures. It may be nil.
 	Logger *slog.Logger
 }
 
-// AgentSettings are what a new session may ask of its agent.
+// AgentSettings are the settings that a new session may have for its agent.
 type AgentSettings struct {
 	Model          string   `json:"model,omitempty"`
 	PermissionMode string   `json:"permission_mode,omitempty"`
@@ -102,18 +100,18 @@ type Server struct {
 		all map[string]*spending // by session
 	}
 
-	ctx  context.Context // of all streams; ends when the server drains
+	ctx  context.Context // for all streams; ends when the server drains
 	stop context.CancelCauseFunc
-	work sync.WaitGroup // of requests
+	work sync.WaitGroup // requests in progress
 
 	mu        sync.Mutex
-	publicURL string // where the console is, for links in responses on the socket
+	publicURL string // URL of the console, for links in responses on the socket
 }
 
-// ErrDraining ends streams when the server ends. Whoever reads one connects again.
+// ErrDraining ends streams when the server ends. Their readers reconnect.
 var ErrDraining = errors.New("serve: the server is going away")
 
-// New returns a server. It listens nowhere yet: see [Server.Serve].
+// New returns a server. It does not listen yet: see [Server.Serve].
 func New(cfg Config) (*Server, error) {
 	if cfg.Hub == nil {
 		return nil, errors.New("serve: Config.Hub is required")
@@ -161,7 +159,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Close ends all streams and frees what the server holds. The hub stays open.
+// Close ends all streams and frees the resources of the server. The hub stays open.
 func (s *Server) Close() error {
 	s.stop(ErrDraining)
 	s.work.Wait()
@@ -171,18 +169,18 @@ func (s *Server) Close() error {
 	return s.audit.close()
 }
 
-// AddToken makes a token and returns it in full, which is the only time it can be seen.
+// AddToken creates a token and returns it with its secret, which is not available later.
 func (s *Server) AddToken(name string, scope Scope, expires time.Time) (Token, string, error) {
 	return s.tokens.add(name, scope, expires)
 }
 
-// Tokens returns all tokens, the oldest first.
+// Tokens returns all tokens, oldest first.
 func (s *Server) Tokens() []Token { return s.tokens.list() }
 
 // Handler returns the handler for requests over TCP.
 func (s *Server) Handler() http.Handler { return s.secure(s.mux) }
 
-// local is the handler for the unix socket: whoever can open it is the user.
+// local returns the handler for the unix socket, which only the user can open.
 func (s *Server) local() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setHeaders(w.Header())
@@ -198,8 +196,8 @@ func (s *Server) local() http.Handler {
 	})
 }
 
-// CheckAddress returns an error if a listener can be reached from other machines and
-// nothing encrypts its connections.
+// CheckAddress returns an error if a listener can be reached from other machines and its connections
+// are not encrypted.
 func (s *Server) CheckAddress(addr net.Addr) error {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() || s.cfg.TLS || s.cfg.BehindProxy {
@@ -208,12 +206,11 @@ func (s *Server) CheckAddress(addr net.Addr) error {
 	return fmt.Errorf("serve: %s is reachable from other machines without encryption: add --tls-cert and --tls-key, or put an encrypting proxy in front and add --behind-proxy", addr)
 }
 
-// drainTime is how long requests may take to end when the server does.
+// drainTime is how long requests may take to end when the server ends.
 const drainTime = 15 * time.Second
 
-// Serve serves a listener until ctx ends, then lets requests end. A unix socket is for
-// this user, who needs no token; its peers are checked. If [Config.TLS] is set, the
-// listener must encrypt.
+// Serve serves a listener until ctx ends, then lets requests end. A unix socket is for this user, who
+// needs no token; its peers are checked. If [Config.TLS] is set, the listener must encrypt.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.CheckAddress(l.Addr()); err != nil {
 		l.Close()
@@ -238,7 +235,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		Protocols:         protocols(),
-		// Also "OPTIONS *" goes through the handler.
+		// "OPTIONS *" also goes through the handler.
 		DisableGeneralOptionsHandler: true,
 
 		ErrorLog: slog.NewLogLogger(s.logger().Handler(), slog.LevelDebug),
@@ -260,7 +257,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// protocols are those of connections. Editors stream over HTTP/2, also without encryption.
+// protocols returns the HTTP versions of connections. Editors stream over HTTP/2, also without
+// encryption.
 func protocols() *http.Protocols {
 	var p http.Protocols
 	p.SetHTTP1(true)
@@ -276,13 +274,12 @@ func (s *Server) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(io.Discard, nil))
 }
 
-// Link returns the address of the console, with a token that only the browser sees.
+// Link returns the URL of the console with a token that only the browser sees.
 func (s *Server) Link(base, secret string) string {
 	return strings.TrimSuffix(base, "/") + "/#t=" + secret
 }
 
-// BaseURL returns the address by which a listener is reached from this machine, or by
-// the first configured name.
+// BaseURL returns the URL of a listener on this machine, or with the first configured name.
 func (s *Server) BaseURL(addr net.Addr) string {
 	scheme := "http"
 	if s.cfg.TLS {

@@ -15,12 +15,12 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// Why a WebSocket was closed by the server, besides the codes of RFC 6455.
+// The server's close codes of WebSockets, in addition to those of RFC 6455.
 const (
-	CloseLagged     websocket.StatusCode = 4000 // too slow: connect again behind the last number
+	CloseLagged     websocket.StatusCode = 4000 // too slow: reconnect after the last number
 	CloseRevoked    websocket.StatusCode = 4001 // the token was revoked or has expired
-	CloseNotFound   websocket.StatusCode = 4004 // there is no such session any more
-	CloseSuperseded websocket.StatusCode = 4090 // another host took the session over
+	CloseNotFound   websocket.StatusCode = 4004 // the session does not exist any more
+	CloseSuperseded websocket.StatusCode = 4090 // another host took over the session
 )
 
 // errViewerSends ends the connection of a viewer that sends a message.
@@ -28,7 +28,7 @@ var errViewerSends = errors.New("serve: a viewer sends no messages")
 
 const (
 	beatTime  = 20 * time.Second // how often a stream shows that it is alive
-	writeTime = 10 * time.Second // how long a peer may take to receive something
+	writeTime = 10 * time.Second // how long a peer may take to receive a message
 )
 
 type watchQuery struct {
@@ -54,7 +54,7 @@ func (c *call) after() (uint64, error) {
 
 // An item is one message of a stream.
 type item struct {
-	n    uint64 // its number, 0 for none
+	n    uint64 // its number, or 0
 	name string // of the event
 	data []byte
 }
@@ -62,8 +62,8 @@ type item struct {
 // A source yields the messages of a stream until its context ends.
 type source func(ctx context.Context, yield func(item, error) bool)
 
-// entries returns the source of the entries of a session, and the number up to which
-// they are there already.
+// entries returns the source of the entries of a session, and the number up to which they
+// already exist.
 func (c *call) entries() (src source, upTo uint64, err error) {
 	after, err := c.after()
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *call) entries() (src source, upTo uint64, err error) {
 	}, upTo, nil
 }
 
-// states is the source of the states of all sessions.
+// states yields the states of all sessions.
 func (c *call) states(ctx context.Context, yield func(item, error) bool) {
 	for i, err := range c.s.cfg.Hub.Watch(ctx, c.Actor) {
 		it := item{name: "session"}
@@ -112,7 +112,7 @@ func sessionEvents(c *call) {
 
 func hubEvents(c *call) {
 	c.sendEvents(func(ctx context.Context, yield func(item, error) bool) {
-		// There may be no session for a long time: the reader learns that it is connected.
+		// There may be no session for a long time: show the reader that it is connected.
 		if yield(item{name: "hub", data: []byte("{}")}, nil) {
 			c.states(ctx, yield)
 		}
@@ -130,12 +130,12 @@ func watchSession(c *call) {
 
 func watchHub(c *call) { c.sendMessages(c.states) }
 
-// pump hands what a source yields to send, and calls beat, in another goroutine, while
+// pump passes the items of a source to send, and calls beat, in another goroutine, while
 // nothing happens. It returns why the stream ended.
 func pump(ctx context.Context, src source, send func(item) error, beat func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var last atomic.Int64 // when something was sent
+	var last atomic.Int64 // time of the last item
 	note := func() { last.Store(time.Now().UnixNano()) }
 	note()
 	var beats sync.WaitGroup
@@ -172,10 +172,10 @@ func pump(ctx context.Context, src source, send func(item) error, beat func(cont
 	return ended
 }
 
-// sendEvents sends a source as server-sent events. Entries up to a number, which are
-// there already, go out together.
+// sendEvents sends the items of a source as server-sent events. Entries up to the number
+// upTo, which already exist, are sent together.
 func (c *call) sendEvents(src source, upTo uint64) {
-	var mu sync.Mutex // of everything below
+	var mu sync.Mutex // guards everything below
 	out := http.NewResponseController(c.w)
 	begun := false
 	var buf []byte
@@ -183,7 +183,7 @@ func (c *call) sendEvents(src source, upTo uint64) {
 		if !begun {
 			begun = true
 			c.w.Header().Set("Content-Type", "text/event-stream")
-			c.w.Header().Set("X-Accel-Buffering", "no") // proxies pass events on at once
+			c.w.Header().Set("X-Accel-Buffering", "no") // proxies do not buffer events
 			buf = append([]byte("retry: 1000\n\n"), buf...)
 		}
 		out.SetWriteDeadline(time.Now().Add(writeTime))
@@ -209,7 +209,7 @@ func (c *call) sendEvents(src source, upTo uint64) {
 		c.s.fail(c.w, c.r, c.identity, err)
 		return
 	}
-	if name := endOf(err); name != "" { // the reader learns why, and connects again
+	if name := endOf(err); name != "" { // the reader learns why, and reconnects
 		text, _ := json.Marshal(map[string]string{"reason": name})
 		buf = appendEvent(buf, item{name: "end", data: text})
 		flush()
@@ -230,7 +230,7 @@ func appendEvent(dst []byte, it item) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// endOf says in a word why a stream ended, "" if its reader left.
+// endOf returns a word for why a stream ended, "" if its reader left.
 func endOf(err error) string {
 	var lagged *hub.LaggedError
 	switch {
@@ -246,13 +246,13 @@ func endOf(err error) string {
 	return ""
 }
 
-// accept makes a WebSocket of a request. The Origin was checked for every request, so
-// that there is one rule for it.
+// accept upgrades a request to a WebSocket. The Origin was already checked for every
+// request, so that there is one rule for it.
 func (c *call) accept(protocols ...string) (*websocket.Conn, error) {
 	return websocket.Accept(c.w, c.r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: protocols, CompressionMode: websocket.CompressionDisabled})
 }
 
-// sendMessages sends a source over a WebSocket.
+// sendMessages sends the items of a source over a WebSocket.
 func (c *call) sendMessages(src source) {
 	if c.r.Header.Get("Sec-WebSocket-Key") == "" {
 		c.s.fail(c.w, c.r, c.identity, &problem{http.StatusUpgradeRequired, "upgrade", "this is a WebSocket; /events is the same as server-sent events"})
@@ -260,14 +260,15 @@ func (c *call) sendMessages(src source) {
 	}
 	conn, err := c.accept()
 	if err != nil {
-		return // it has answered
+		return // Accept has responded
 	}
 	conn.SetReadLimit(1 << 10)
-	// To cancel a read or a write would end the connection before it is closed with a code.
+	// Cancelling a read or a write would end the connection before it is closed with a
+	// code.
 	whole := context.WithoutCancel(c.r.Context())
 	ctx, cancel := context.WithCancelCause(c.r.Context())
 	defer cancel(nil)
-	// It expects no messages. (CloseRead of the library waits for itself if there is one.)
+	// It expects no messages. (CloseRead of the library deadlocks if there is one.)
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer conn.CloseNow()
@@ -290,7 +291,7 @@ func (c *call) sendMessages(src source) {
 	closeWith(conn, err)
 }
 
-// closeWith closes a WebSocket with a code that says why.
+// closeWith closes a WebSocket with a code for the error.
 func closeWith(conn *websocket.Conn, err error) {
 	code := websocket.StatusNormalClosure
 	var lagged *hub.LaggedError

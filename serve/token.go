@@ -24,13 +24,13 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// A Scope is what a token may be used for. Each includes those before it.
+// A Scope is the set of things that a token allows. Each scope includes the ones before it.
 type Scope string
 
-// The scopes, from the weakest.
+// The scopes, weakest first.
 const (
 	ScopeView    Scope = "view"    // see sessions
-	ScopeApprove Scope = "approve" // answer questions with yes or no
+	ScopeApprove Scope = "approve" // allow or deny what agents ask for
 	ScopeDrive   Scope = "drive"   // send prompts, interrupt, change settings
 	ScopeAdmin   Scope = "admin"   // create and remove sessions, tokens and worktrees
 )
@@ -41,7 +41,7 @@ const ScopeAgent Scope = "agent"
 
 var scopes = []Scope{ScopeView, ScopeApprove, ScopeDrive, ScopeAdmin}
 
-// rights returns the rights of a scope in the hub, none for one that is not known.
+// rights returns the rights of a scope in the hub, none for an unknown scope.
 func (s Scope) rights() hub.Rights {
 	return 1<<(slices.Index(scopes, s)+1) - 1
 }
@@ -54,14 +54,14 @@ func (s Scope) allows(need Scope) bool {
 	return s.rights()&need.rights() == need.rights()
 }
 
-// A Token is what is known of a token. The secret itself is shown once, when it is made.
+// A Token describes a token. The secret itself is shown only once, when the token is created.
 type Token struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"` // of the device or program
 	Scope   Scope     `json:"scope"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"`
-	Used    time.Time `json:"used,omitzero"` // last
+	Used    time.Time `json:"used,omitzero"` // the last time
 	From    string    `json:"from,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type credential struct {
 // errRevoked ends the streams of a token that was revoked or has expired.
 var errRevoked = errors.New("serve: the token was revoked or has expired")
 
-// arm makes the context of a credential.
+// arm creates the context of a credential.
 func (c *credential) arm() {
 	c.ctx, c.revoke = context.WithCancelCause(context.Background())
 	c.free = func() {}
@@ -89,18 +89,18 @@ func (c *credential) arm() {
 
 // A TokenStore keeps the tokens of several servers, as one value that they share.
 type TokenStore interface {
-	// Change calls f with the value, nil if there is none, and stores what f returns, unless another
-	// server stored something meanwhile: then it calls f again.
+	// Change calls f with the value, nil if there is none, and stores the result of f. If another
+	// server stored something in the meantime, it calls f again.
 	Change(ctx context.Context, f func(old []byte) ([]byte, error)) error
 	// Watch calls f with the value, nil if there is none, and again whenever it has changed, until
 	// ctx ends.
 	Watch(ctx context.Context, f func(value []byte)) error
 }
 
-// tokens are all tokens. Those in a file are read once: a process that changes the file while the
+// tokens are all tokens. A token file is read only once: a process that changes the file while the
 // server runs gains nothing.
 type tokens struct {
-	path  string // empty: they are not kept in a file
+	path  string // empty: they are not stored in a file
 	store TokenStore
 	stop  context.CancelFunc // ends watching the store
 	work  sync.WaitGroup
@@ -133,7 +133,7 @@ func openTokens(path string, store TokenStore, logger *slog.Logger) (*tokens, er
 	return t, nil
 }
 
-// watch takes in what is in the store, now and whenever it has changed.
+// watch applies the value of the store, now and whenever it changes.
 func (t *tokens) watch(logger *slog.Logger) error {
 	first := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -170,7 +170,7 @@ func (t *tokens) watch(logger *slog.Logger) error {
 	return nil
 }
 
-// take replaces all tokens by those of a list. Streams of tokens that are gone end.
+// take replaces all tokens with those of a list. It ends the streams of tokens that are gone.
 func (t *tokens) take(data []byte) error {
 	var list []*credential
 	if len(data) > 0 {
@@ -200,7 +200,7 @@ func (t *tokens) take(data []byte) error {
 	return nil
 }
 
-// close frees what tokens hold.
+// close frees the resources of the tokens.
 func (t *tokens) close() {
 	t.stop()
 	t.work.Wait()
@@ -211,7 +211,7 @@ func (t *tokens) close() {
 	}
 }
 
-// change adds a token, or removes the one with an id, and returns when that is stored.
+// change adds a token, or removes the one with an id, and returns when the change is stored.
 func (t *tokens) change(add *credential, remove string) error {
 	apply := func(list []*credential) ([]byte, error) {
 		list = slices.DeleteFunc(list, func(c *credential) bool { return c.ID == remove })
@@ -253,7 +253,7 @@ func (t *tokens) change(add *credential, remove string) error {
 	return t.take(data)
 }
 
-// await waits until what is watched is as it should be.
+// await waits until done returns true.
 func (t *tokens) await(ctx context.Context, done func() bool) {
 	for {
 		t.mu.Lock()
@@ -274,7 +274,7 @@ func byAge(a, b *credential) int {
 	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 }
 
-// writeFile replaces a file that only this user can read, in one step.
+// writeFile atomically replaces a file that only this user can read.
 func writeFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
@@ -291,7 +291,7 @@ func writeFile(path string, data []byte) error {
 	return nil
 }
 
-// tokenPrefix lets scanners find tokens that leak.
+// tokenPrefix lets scanners find leaked tokens.
 const tokenPrefix = "parley_"
 
 func hashSecret(secret string) string {
@@ -299,7 +299,7 @@ func hashSecret(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// add makes a token and returns it in full.
+// add creates a token and returns it with its secret.
 func (t *tokens) add(name string, scope Scope, expires time.Time) (Token, string, error) {
 	name = strings.TrimSpace(name)
 	switch {
@@ -338,7 +338,7 @@ func (t *tokens) find(text string) *credential {
 	return c
 }
 
-// actor returns whom a token belongs to, if it is there and has not expired.
+// actor returns the actor of a token, if the token exists and has not expired.
 func (t *tokens) actor(id string) (hub.Actor, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -349,21 +349,21 @@ func (t *tokens) actor(id string) (hub.Actor, bool) {
 	return hub.Actor{Name: c.Name, Rights: hub.MayView}, true
 }
 
-// used notes the use of a token. It is stored with the next change of the file.
+// used records the use of a token. It is stored with the next change of the file.
 func (t *tokens) used(c *credential, from string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.Used, c.From = time.Now().UTC().Truncate(time.Second), from
 }
 
-// knownAt reports whether a token was used from an address before.
+// knownAt reports whether a token was last used from an address.
 func (t *tokens) knownAt(c *credential, from string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return c.From == from
 }
 
-// list returns all tokens, the oldest first.
+// list returns all tokens, oldest first.
 func (t *tokens) list() []Token {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -379,7 +379,7 @@ func (t *tokens) list() []Token {
 	return all
 }
 
-// remove revokes a token that may be seen, and ends its streams.
+// remove revokes a token if the caller may see it, and ends its streams.
 func (t *tokens) remove(id string, sees func(name string) bool) error {
 	t.mu.Lock()
 	c := t.all[id]

@@ -10,14 +10,14 @@ import (
 	"github.com/parley-go/parley/internal/worktree"
 )
 
-// A Worktree is the git worktree that was made for a session.
+// A Worktree is the git worktree that was created for a session.
 type Worktree struct {
 	Session string `json:"session"`
 	Title   string `json:"title,omitempty"` // of the session
 	Branch  string `json:"branch"`
 	Path    string `json:"path"`
-	Changed int    `json:"changed"`           // files with changes that are in no commit
-	Problem string `json:"problem,omitempty"` // why it cannot be looked at
+	Changed int    `json:"changed"`           // files with uncommitted changes
+	Problem string `json:"problem,omitempty"` // why it cannot be read
 }
 
 // WorktreeList is a list of worktrees.
@@ -25,8 +25,8 @@ type WorktreeList struct {
 	Worktrees []Worktree `json:"worktrees"`
 }
 
-// git runs git in a directory, as for the worktrees of agents. What it says against a
-// request is the caller's mistake.
+// git runs git in a directory, as for the worktrees of agents. Its errors are the
+// caller's mistake.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	out, err := worktree.Git(ctx, dir, args...)
 	if err != nil {
@@ -35,8 +35,8 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// addWorktree makes a worktree beside a repository, with a new branch or one that there
-// is, and returns the directory in it that corresponds to dir.
+// addWorktree creates a worktree beside a repository, with a new or existing branch,
+// and returns the directory in it that corresponds to dir.
 func addWorktree(ctx context.Context, dir, branch string) (string, error) {
 	if strings.HasPrefix(branch, "-") {
 		return "", badRequest("%q is not the name of a branch", branch)
@@ -67,8 +67,8 @@ func addWorktree(ctx context.Context, dir, branch string) (string, error) {
 	return filepath.Join(path, below), nil
 }
 
-// removeWorktree removes a worktree; its branch stays. Without force, one with changes
-// that are in no commit stays, too.
+// removeWorktree removes a worktree; its branch stays. Without force, a worktree with
+// uncommitted changes stays, too.
 func removeWorktree(ctx context.Context, dir string, force bool) error {
 	top, err := git(ctx, dir, "rev-parse", "--show-toplevel")
 	if err != nil {
@@ -107,7 +107,7 @@ func listWorktrees(c *call, ctx context.Context, _ *none) (list WorktreeList, er
 
 type worktreePath struct {
 	ID    string `json:"-" path:"id"`
-	Force bool   `json:"-" query:"force"` // also if it has changes that are in no commit
+	Force bool   `json:"-" query:"force"` // even if it has uncommitted changes
 }
 
 func deleteWorktree(c *call, ctx context.Context, in *worktreePath) (none, error) {

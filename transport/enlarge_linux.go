@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputSize is how much a command can write ahead of us. The usual 64 KiB have it
-// and its reader wake each other for every few messages of a long answer.
+// outputSize is how much a command can write ahead of the reader. With the usual 64 KiB
+// the command and the reader wake each other for every few messages of a long answer.
 const outputSize = 256 << 10
 
-// enlarge gives a pipe more room, if the system has it.
+// enlarge enlarges the buffer of a pipe, if the system allows it.
 func enlarge(pipe *os.File) {
 	conn, err := pipe.SyscallConn()
 	if err != nil {
 		return
 	}
 	conn.Control(func(fd uintptr) {
-		unix.FcntlInt(fd, unix.F_SETPIPE_SZ, outputSize) // it works as well without
+		unix.FcntlInt(fd, unix.F_SETPIPE_SZ, outputSize) // it also works without
 	})
 }

@@ -8,30 +8,29 @@ import (
 	"strings"
 )
 
-// An Environment says how an agent's environment is made from that of the host.
+// An Environment describes how to make an agent's environment from that of the host.
 type Environment struct {
-	// Inherited is what to start from as "KEY=value", usually os.Environ().
+	// Inherited is the initial environment as "KEY=value", usually os.Environ().
 	Inherited []string
-	// Additions are the caller's own entries. They win over everything but the
-	// version. An entry without "=" removes that variable.
+	// Additions are the caller's own entries. They override everything but the version.
+	// An entry without "=" removes that variable.
 	Additions []string
-	// Dir becomes PWD when it is not empty, made absolute.
+	// Dir becomes PWD, made absolute, unless it is empty.
 	Dir string
-	// Version is the SDK's, for CLAUDE_AGENT_SDK_VERSION. An agent trusts it to say
-	// who it talks to, so no addition changes it. Empty means not set.
+	// Version is the SDK's version, for CLAUDE_AGENT_SDK_VERSION. An agent relies on it
+	// to identify its host, so no addition changes it. Empty means not set.
 	Version string
 	// Debug asks the agent for its debug output: DEBUG=1.
 	Debug bool
 }
 
-// Environ returns the environment, sorted by key and without duplicates; of two
-// entries for one key the last counts. Keys differ in case only where the
-// system tells them apart, which Windows does not.
+// Environ returns the environment, sorted by key and without duplicates; of two entries
+// for one key the last counts. Keys are case-sensitive except on Windows.
 //
-// From the inherited entries these do not reach the agent: NODE_OPTIONS, which
-// is meant for another program; CLAUDECODE, which would tell the agent that it
-// runs inside another one; DEBUG, unless Debug is set; and the marks of another
-// SDK in CLAUDE_CODE_ENTRYPOINT and CLAUDE_AGENT_SDK_VERSION.
+// These inherited entries are not passed to the agent: NODE_OPTIONS, which is meant for
+// another program; CLAUDECODE, which would make the agent believe that it runs inside
+// another one; DEBUG, unless Debug is set; and the marks of another SDK in
+// CLAUDE_CODE_ENTRYPOINT and CLAUDE_AGENT_SDK_VERSION.
 func (e Environment) Environ() []string {
 	vars := newVariables(foldEnv)
 	for _, kv := range e.Inherited {
@@ -65,10 +64,10 @@ func (e Environment) Environ() []string {
 	return vars.list()
 }
 
-// foldEnv says that keys which differ only in case are the same.
+// foldEnv reports whether keys that differ only in case are the same.
 const foldEnv = runtime.GOOS == "windows"
 
-// variables is an environment that can be changed.
+// variables is a mutable environment.
 type variables struct {
 	fold   bool              // keys that differ only in case are the same
 	values map[string]string // folded key to "KEY=value"
@@ -85,7 +84,7 @@ func (v variables) key(k string) string {
 	return k
 }
 
-// apply takes an entry over; one that has no key is dropped.
+// apply sets the variable of an entry; it ignores an entry without a key.
 func (v variables) apply(kv string) {
 	if key, _, ok := cutEnv(kv); ok {
 		v.values[v.key(key)] = kv
@@ -109,9 +108,8 @@ func (v variables) list() []string {
 	return list
 }
 
-// cutEnv takes an entry apart. Windows keeps the working directory of each
-// drive under keys that begin with "=", so the first byte is never the
-// separator.
+// cutEnv splits an entry into key and value. Windows keeps the working directory of
+// each drive under keys that begin with "=", so the first byte is never the separator.
 func cutEnv(kv string) (key, value string, ok bool) {
 	if kv == "" {
 		return "", "", false

@@ -8,20 +8,19 @@ import (
 	"strings"
 )
 
-// ErrClosed is returned by Read after Close took over the output because nobody
-// was reading it: what the peer still wrote was discarded, so the end of the
-// data is not the end of what the peer said.
+// ErrClosed is returned by Read after Close took over the output because nobody was
+// reading it. Close discarded output, so the data is incomplete.
 var ErrClosed = errors.New("transport: connection is closed")
 
-// A NotFoundError reports that no agent was found to start. It matches
-// [fs.ErrNotExist] and [exec.ErrNotFound].
+// A NotFoundError means that no agent was found. It matches [fs.ErrNotExist] and
+// [exec.ErrNotFound].
 type NotFoundError struct {
-	// Tried holds every place that was looked at, in order, each with a reason in
-	// parentheses when something was there that could not be used.
+	// Tried holds every place that was searched, in order, each with a reason in
+	// parentheses if something was there that could not be used.
 	Tried []string
 }
 
-// Error lists every place that was looked at and says how to name another.
+// Error lists every place that was searched and explains how to name another one.
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: no agent executable found; looked at:")
@@ -33,20 +32,20 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// Is reports whether target is one of the standard library's words for a file
-// or a command that does not exist.
+// Is reports whether target is one of the standard library's errors for a file or a
+// command that does not exist.
 func (e *NotFoundError) Is(target error) bool {
 	return target == fs.ErrNotExist || target == exec.ErrNotFound
 }
 
-// A StartError says that an executable was chosen but could not be started.
+// A StartError means that an executable was chosen but could not be started.
 type StartError struct {
 	Path string // the executable
-	Dir  string // the working directory asked for; empty when none was
+	Dir  string // the requested working directory; empty if none
 	Err  error  // the cause
 }
 
-// Error says what could not be started, why, and where it is known what to do.
+// Error describes what could not be started, why, and a remedy if one is known.
 func (e *StartError) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: cannot start ")
@@ -67,17 +66,17 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// A SpecError says that a dialer has no use for something that a [Spec] asks for.
+// A SpecError means that a dialer does not support something in a [Spec].
 type SpecError struct {
-	Option string // the option that it comes from: "Path", "CleanEnv", …
+	Option string // the option that set it: "Path", "CleanEnv", …
 	Reason string // why it has no effect, and what to do
 }
 
-// Error tells the option and the reason.
+// Error returns the option and the reason.
 func (e *SpecError) Error() string { return "transport: " + e.Option + ": " + e.Reason }
 
-// The causes that are found before anything is started. The system's own words
-// for them would name the executable where the directory is missing.
+// The causes that are found before anything is started. The system's own errors for
+// them would name the executable when the directory is missing.
 var (
 	errDirMissing  = errors.New("the working directory does not exist")
 	errDirNotADir  = errors.New("the working directory is not a directory")
@@ -85,7 +84,7 @@ var (
 	errBatchFile   = errors.New("it is a batch file, whose arguments cmd.exe would read as commands")
 )
 
-// advice says what to do about the cause, where that is known.
+// advice returns a remedy for the cause, if one is known.
 func (e *StartError) advice() string {
 	switch {
 	case errors.Is(e.Err, errDirMissing), errors.Is(e.Err, errDirNotADir):

@@ -11,15 +11,15 @@ import (
 
 // Find returns the path of the agent's executable.
 //
-// It looks at path, then at the environment variable CLAUDE_BIN, then at the
-// places where installers put the claude command, and last for claude and then
-// parley in the directories of PATH. A path or CLAUDE_BIN that is set decides:
-// if it is wrong, Find fails and does not start something else. Either may be a
-// bare name, which is looked up on PATH.
+// It looks at path, then at the environment variable CLAUDE_BIN, then at the places
+// where installers put the claude command, and last for claude and then parley in the
+// directories of PATH. A path or CLAUDE_BIN that is set decides: if it is wrong, Find
+// fails and does not start something else. Either may be a bare name, which is looked
+// up on PATH.
 //
-// getenv answers for the environment; nil means [os.Getenv]. Relative entries
-// of PATH are skipped, so that a checked-out project cannot offer an agent.
-// When there is none the error is a [*NotFoundError].
+// getenv looks up environment variables; nil means [os.Getenv]. Relative entries of
+// PATH are skipped, so that a checked-out project cannot supply an agent. If no agent
+// is found, the error is a [*NotFoundError].
 func Find(path string, getenv func(string) string) (string, error) {
 	if getenv == nil {
 		getenv = os.Getenv
@@ -28,8 +28,8 @@ func Find(path string, getenv func(string) string) (string, error) {
 	return f.find(path)
 }
 
-// A finder is one search. Its fields are what the search knows of the world, so
-// that tests can give it another one.
+// A finder is one search. Its fields are its access to the system, so that tests can
+// replace them.
 type finder struct {
 	goos   string
 	getenv func(string) string
@@ -57,7 +57,7 @@ func (f *finder) find(path string) (string, error) {
 	return "", &NotFoundError{Tried: f.tried}
 }
 
-// named resolves an executable that somebody asked for by name.
+// named resolves an executable that the caller named.
 func (f *finder) named(path, prefix string) (string, error) {
 	if !strings.ContainsAny(path, f.separators()) {
 		if p := f.onPath(path); p != "" {
@@ -86,13 +86,13 @@ func (f *finder) named(path, prefix string) (string, error) {
 	case !f.executable(info):
 		return "", &StartError{Path: path, Err: fs.ErrPermission}
 	}
-	// A relative path means relative to this process. Left as it is, the system
-	// would take it relative to the directory in which the child is started.
+	// A relative path is relative to this process. Left as it is, the system would
+	// resolve it relative to the directory in which the child is started.
 	return filepath.Abs(path)
 }
 
-// places are where installers put the command when they do not touch PATH, or
-// where a PATH made for a desktop session or a service does not reach.
+// places returns where installers put the command when they do not change PATH, or
+// where the PATH of a desktop session or a service does not reach.
 func (f *finder) places() []string {
 	var list []string
 	home := f.home()
@@ -129,8 +129,8 @@ func (f *finder) home() string {
 func (f *finder) onPath(name string) string {
 	names := []string{name}
 	if f.goos == "windows" {
-		// A batch file would have cmd.exe interpret our arguments, so only
-		// native programs count.
+		// cmd.exe would interpret the arguments of a batch file, so only native
+		// programs count.
 		switch ext := strings.ToLower(filepath.Ext(name)); ext {
 		case ".exe", ".com":
 		default:
@@ -160,7 +160,7 @@ func (f *finder) onPath(name string) string {
 	return ""
 }
 
-// usable reports whether path can be started, and remembers it when it cannot.
+// usable reports whether path can be started, and records it when it cannot.
 func (f *finder) usable(path, note string) bool {
 	info, err := f.stat(path)
 	switch {

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// readerPause is how long after its last Read a consumer still counts as
-// reading. Within it Close leaves the output alone, so that a reader which
-// works between two reads loses nothing.
+// readerPause is how long after its last Read a consumer still counts as reading.
+// During that time Close does not discard the output, so that a reader that works
+// between two reads loses nothing.
 const readerPause = 250 * time.Millisecond
 
-// An output is what a peer writes, as both kinds of connection hand it to their
-// consumer: it remembers its end, and Close can discard what nobody reads.
+// An output is the output of a peer, for both kinds of connection: it records its end,
+// and Close can discard what nobody reads.
 type output struct {
 	src io.Reader
-	end chan struct{} // closed when src was read to its end, by whomever
+	end chan struct{} // closed when src was read to its end, by anyone
 
-	// turn holds one token, held while src is read. It is a channel and not a
-	// mutex because goroutines that wait for it may do so for long, and under
-	// testing/synctest only a channel lets time pass meanwhile.
+	// turn holds one token, which a goroutine takes while it reads src. It is a channel
+	// and not a mutex because goroutines may wait for it for long, and under
+	// testing/synctest only a channel lets time pass in the meantime.
 	turn      chan struct{}
-	err       error // why reading is over; guarded by turn
+	err       error // why reading has ended; guarded by turn
 	discarded bool  // Close read what the consumer did not; guarded by turn
 
 	lastRead atomic.Int64 // when the consumer's last Read returned, in Unix nanoseconds; 0 if never
@@ -33,7 +33,7 @@ func newOutput(src io.Reader) *output {
 	return o
 }
 
-// Read is the consumer's.
+// Read reads for the consumer.
 func (o *output) Read(p []byte) (int, error) {
 	<-o.turn
 	defer func() {
@@ -46,7 +46,7 @@ func (o *output) Read(p []byte) (int, error) {
 	return o.read(p)
 }
 
-// read is called with the turn held.
+// read reads src. The caller holds the turn.
 func (o *output) read(p []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
@@ -69,8 +69,8 @@ func (o *output) ended() bool {
 	}
 }
 
-// discard reads to the end in place of a consumer that does not. It returns when
-// the end was reached, or stop was closed before there was reason to take over.
+// discard reads to the end in place of a consumer that does not. It returns when the
+// end was reached, or when stop was closed before there was a reason to take over.
 func (o *output) discard(stop <-chan struct{}) {
 	for !o.ended() {
 		select {
@@ -89,7 +89,7 @@ func (o *output) discard(stop <-chan struct{}) {
 			o.turn <- struct{}{}
 			return
 		default:
-			// A Read is under way: it will see the end.
+			// A Read is in progress and will reach the end.
 		}
 		pause := time.NewTimer(readerPause / 5)
 		select {

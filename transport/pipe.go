@@ -9,24 +9,22 @@ import (
 	"time"
 )
 
-// PipeBuffer is how many bytes a [Pipe] holds in each direction. A writer blocks
-// when they are not read.
+// PipeBuffer is how many bytes a [Pipe] holds in each direction. A writer blocks when the
+// buffer is full.
 const PipeBuffer = 64 << 10
 
-// errEnded is the cause of a [Peer]'s context after the host gave up waiting.
+// errEnded is the cause of a [Peer]'s context after the host stopped waiting.
 var errEnded = errors.New("transport: the host closed the connection")
 
-// Pipe returns the two ends of a connection in memory: the host's, and the
-// agent's. Each direction holds at most [PipeBuffer] bytes.
+// Pipe returns the two ends of a connection in memory: the host's, and the agent's. Each
+// direction holds at most [PipeBuffer] bytes.
 //
-// The agent must call [Peer.Exit] as the last thing it does. Close of the
-// host's end lets the agent read EOF, after 5 seconds cancels the agent's
-// context, and after 5 more gives the agent up: a goroutine cannot be killed, so
-// its end is cut off and Close returns an error. When the context of Close is
-// done the first wait is skipped and the second is half a second.
+// The agent must call [Peer.Exit] last. Close of the host's end lets the agent read EOF,
+// cancels the agent's context after 5 seconds, and gives up after 5 more: a goroutine
+// cannot be killed, so Close cuts off its end and returns an error. When the context of
+// Close is done, Close skips the first wait and shortens the second to half a second.
 //
-// Nothing but channels, mutexes and timers is used, so a Pipe works under
-// testing/synctest.
+// Pipe uses only channels, mutexes and timers, so it works under testing/synctest.
 func Pipe() (Conn, *Peer) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	toAgent, toHost := newStream(), newStream()
@@ -47,7 +45,7 @@ func Pipe() (Conn, *Peer) {
 // writes; the other methods may be called from any goroutine at any time.
 type Peer struct {
 	in, out *stream
-	ctx     context.Context // documented lifetime of the connection, as Context says
+	ctx     context.Context // lifetime of the connection: see Context
 	cancel  context.CancelCauseFunc
 
 	mu     sync.Mutex
@@ -59,9 +57,9 @@ type Peer struct {
 }
 
 // Stderr returns the standard error of the agent, for any number of goroutines. line is
-// [Spec].Stderr, which may be nil; it is called as [Process] does it: the agent never
-// waits for it, and lines that it has no time for are dropped and counted. The tail
-// becomes part of the [Exit]. Stderr must be called at most once, before Exit.
+// [Spec].Stderr, which may be nil. It is called as by [Process]: the agent never waits for
+// it, and lines for which it has no time are dropped and counted. The tail becomes part of
+// the [Exit]. Stderr must be called at most once, before Exit.
 func (p *Peer) Stderr(line func(string)) io.Writer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,13 +70,11 @@ func (p *Peer) Stderr(line func(string)) io.Writer {
 	return p.stderr
 }
 
-// Read reads what the host wrote. It returns io.EOF when the host ended its
-// input.
+// Read reads the host's input to the agent. It returns io.EOF when the host ended it.
 func (p *Peer) Read(b []byte) (int, error) { return p.in.Read(b) }
 
-// Write sends bytes to the host. It blocks while the host does not read, and
-// fails with [ErrClosed] after CloseWrite, after Exit, and after the host gave
-// the agent up.
+// Write sends bytes to the host. It blocks while the host does not read, and fails with
+// [ErrClosed] after CloseWrite, after Exit, and after the host gave up on the agent.
 func (p *Peer) Write(b []byte) (int, error) {
 	n, err := p.out.Write(b)
 	if err != nil {
@@ -93,7 +89,7 @@ func (p *Peer) CloseRead() error {
 	return nil
 }
 
-// CloseWrite ends the output: the host reads EOF after what was written.
+// CloseWrite ends the output: the host reads EOF after the data that was written.
 func (p *Peer) CloseWrite() error {
 	p.out.finish()
 	return nil
@@ -104,15 +100,15 @@ func (p *Peer) CloseWrite() error {
 // Exit as well.
 func (p *Peer) Context() context.Context { return p.ctx }
 
-// Exit ends the agent: it closes both directions and gives the host's Wait the
-// status and, as the last words, stderr, or if that is empty the tail of what was
-// written to [Peer.Stderr]. Only the first call counts.
+// Exit ends the agent: it closes both directions and passes the status and stderr to the
+// host's Wait. If stderr is empty, it passes the tail of [Peer.Stderr]. Only the first
+// call counts.
 func (p *Peer) Exit(code int, stderr string) {
 	p.leave(Exit{Code: code, Stderr: stderr})
 }
 
-// leave sets how the agent ended, unless that is known. It reports whether it
-// was the first.
+// leave sets how the agent ended, unless that is set already. It reports whether it was
+// the first.
 func (p *Peer) leave(exit Exit) bool {
 	p.mu.Lock()
 	sink := p.stderr
@@ -139,7 +135,7 @@ func (p *Peer) leave(exit Exit) bool {
 	return first
 }
 
-// raise notes what was needed to end the agent, unless it has ended.
+// raise records the step that is used to end the agent.
 func (p *Peer) raise(s Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +149,7 @@ type pipeConn struct {
 
 	closeOnce sync.Once
 	hurryOnce sync.Once
-	hurry     chan struct{} // closed when a caller of Close has no more time
+	hurry     chan struct{} // closed when a caller of Close runs out of time
 	closed    chan struct{} // closed when shutdown ended and closeErr is set
 	closeErr  error
 }
@@ -203,7 +199,7 @@ func (c *pipeConn) Close(ctx context.Context) error {
 	return c.closeErr
 }
 
-// shutdown is the ladder of [Process] with the means there are in one process.
+// shutdown runs the steps of [Process], as far as they are possible within one process.
 func (c *pipeConn) shutdown() {
 	defer close(c.closed)
 	discarded := make(chan struct{})
@@ -225,8 +221,8 @@ func (c *pipeConn) shutdown() {
 	<-discarded
 }
 
-// within reports whether the agent ends in time d, or in the time hurried from
-// the moment when a caller of Close has no more.
+// within reports whether the agent ends within d, or within hurried after a caller of
+// Close runs out of time.
 func (c *pipeConn) within(d, hurried time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -249,19 +245,19 @@ func (c *pipeConn) within(d, hurried time.Duration) bool {
 // Errors of a stream's writer.
 var (
 	errFinished = errors.New("finished") // the writer itself ended it
-	errBroken   = errors.New("broken")   // the reader will read no more
+	errBroken   = errors.New("broken")   // the reader reads no more
 )
 
 // A stream is one direction of a Pipe: a bounded buffer.
 type stream struct {
 	mu       sync.Mutex
-	buf      []byte // the bytes buf[off:] wait to be read
+	buf      []byte // buf[off:] is unread
 	off      int
 	finished bool
 	broken   bool
 
-	// Each holds at most one token. A goroutine that takes one and leaves work for another
-	// waiter passes it on.
+	// Each holds at most one token. A goroutine that consumes a token and leaves work for
+	// another waiter passes it on.
 	readable chan struct{}
 	writable chan struct{}
 }
@@ -332,7 +328,7 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	}
 }
 
-// finish is the writer's end: the reader reads what is there, then EOF.
+// finish ends the stream for the writer: the reader reads the remaining bytes, then EOF.
 func (s *stream) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,7 +337,7 @@ func (s *stream) finish() {
 	wake(s.writable)
 }
 
-// breakOff is the reader's end: nothing is read any more.
+// breakOff ends the stream for the reader: nothing is read any more.
 func (s *stream) breakOff() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,43 +16,42 @@ import (
 	"time"
 )
 
-// Process is the [Dialer] that starts a command and talks to it through its
-// standard input and output. The zero value is ready for use.
+// Process is the [Dialer] that starts a command and talks to it through its standard
+// input and output. The zero value is ready for use.
 //
-// The command runs in a process group of its own, and nothing of it outlives its
-// connection: when the command has ended, or was ended by Close, whatever it
-// left behind is killed. On Linux that includes descendants which moved to
-// another session; they are known by the environment variable PARLEY_CONN_ID,
-// which they inherit. When this process is itself killed the command and its
-// group go with it (on Windows by a job object; on other systems by a watchdog
-// that needs /bin/sh, and on Linux also by the kernel).
+// The command runs in its own process group, and nothing of it outlives its connection:
+// when the command has ended, or was ended by Close, everything it left behind is
+// killed. On Linux that includes descendants that moved to another session; they are
+// identified by the environment variable PARLEY_CONN_ID, which they inherit. When this
+// process itself is killed, the command and its group are killed with it (on Windows by
+// a job object; on other systems by a watchdog that needs /bin/sh, and on Linux also by
+// the kernel).
 //
-// Standard error is read always, whatever its volume and the length of its
-// lines. Its tail is part of [Exit]. Spec.Stderr is called with its lines, one
-// at a time and in order; a line longer than 64 KiB comes in pieces. The command never
-// waits for the callback: one that falls behind by 8 MiB loses lines, gets a line that
-// says how many, and [Exit] counts them. When the command has ended, the callback has a
-// second for the lines that wait; it is not called after Close has returned. One that
-// panics is called again for the next line, and Close reports it.
+// Standard error is always read, whatever its volume and the length of its lines. Its
+// tail is part of [Exit]. Spec.Stderr is called with its lines, one at a time and in
+// order; a line longer than 64 KiB comes in pieces. The command never waits for the
+// callback: one that falls behind by 8 MiB loses lines, gets a line that states how
+// many, and [Exit] counts them. When the command has ended, the callback has a second
+// for the queued lines; it is not called after Close has returned. A callback that
+// panics is called again for the next line, and Close reports the panic.
 //
-// An empty Spec.Path means that [Find] looks for an agent, in the environment
-// that the command will have. A nil Spec.Env means the environment of this
-// process.
+// If Spec.Path is empty, [Find] looks for an agent in the environment that the command
+// will have. A nil Spec.Env means the environment of this process.
 type Process struct {
 	// EOFGrace is how long Close waits for the command to end after its input was
-	// ended, before it asks with SIGTERM. Zero means 5 seconds. It is generous
-	// because an agent writes the last lines of its transcript in this time.
+	// ended, before it sends SIGTERM. Zero means 5 seconds. It is generous because an
+	// agent writes the last lines of its transcript in this time.
 	EOFGrace time.Duration
-	// TermGrace is how long Close waits after SIGTERM, before it kills. Zero means
-	// 5 seconds.
+	// TermGrace is how long Close waits after SIGTERM before it sends SIGKILL. Zero
+	// means 5 seconds.
 	TermGrace time.Duration
-	// KillGrace is how long Close waits after SIGKILL, before it gives up on a
-	// command that the system cannot end. Zero means 5 seconds.
+	// KillGrace is how long Close waits after SIGKILL before it gives up on a command
+	// that the system cannot end. Zero means 5 seconds.
 	KillGrace time.Duration
-	// Linger is how long, after the command has ended, others that hold its output
-	// open may stay silent before they are killed. They may talk for ten times as
-	// long in all. Output from before that is not lost, however slowly it is
-	// read. Zero means 500 milliseconds.
+	// Linger is how long, after the command has ended, other processes that hold its
+	// output open may stay silent before they are killed. They may write for ten times
+	// as long in total. Earlier output is not lost, however slowly it is read. Zero
+	// means 500 milliseconds.
 	Linger time.Duration
 	// StderrTail is how many bytes of standard error are kept. Zero means 64 KiB,
 	// a negative number means none.
@@ -63,12 +62,11 @@ const (
 	defaultGrace  = 5 * time.Second
 	defaultLinger = 500 * time.Millisecond
 
-	// hurriedGrace takes the place of a longer TermGrace when the context of a
-	// Close is done.
+	// hurriedGrace replaces a longer TermGrace when the context of a Close is done.
 	hurriedGrace = 500 * time.Millisecond
 
-	// connIDKey marks a command's descendants. Its value is the list of the
-	// connections that the process lives under, outermost first, with commas.
+	// connIDKey marks a command's descendants. Its value is the comma-separated list of
+	// the connections under which the process runs, outermost first.
 	connIDKey = "PARLEY_CONN_ID"
 )
 
@@ -131,9 +129,9 @@ func (p *Process) withDefaults() Process {
 	}
 }
 
-// CheckDir reports why an agent cannot work in a directory: it does not exist, or is a
-// file. Empty means the directory of this process. Dialers whose agents run on this
-// machine use it, so that all of them refuse the same.
+// CheckDir returns an error if an agent cannot work in a directory: it does not exist,
+// or is a file. Empty means the directory of this process. All dialers whose agents run
+// on this machine use it, so that they reject the same directories.
 func CheckDir(dir string) error {
 	if dir == "" {
 		return nil
@@ -158,11 +156,11 @@ func newConnID() string {
 
 // A processConn is a connection to a command.
 //
-// Three goroutines belong to it: supervise, which sees the command end and
-// clears up after it; the drain of standard error; and, once Close was called,
-// shutdown, with a helper that discards output nobody reads. All of them end
-// before done and closed are closed, save those that a command the system
-// cannot kill, or a callback that never returns, holds back.
+// Three goroutines belong to it: supervise, which waits for the end of the command and
+// cleans up after it; the drain of standard error; and, once Close was called,
+// shutdown, with a helper that discards output that nobody reads. All of them end
+// before done and closed are closed, except those held up by a command that the system
+// cannot kill, or by a callback that never returns.
 type processConn struct {
 	settings Process
 	tree     *processTree
@@ -184,13 +182,13 @@ type processConn struct {
 
 	closeOnce sync.Once
 	hurryOnce sync.Once
-	hurry     chan struct{} // closed when a caller of Close has no more time
+	hurry     chan struct{} // closed when a caller of Close runs out of time
 	closed    chan struct{} // closed when shutdown ended and closeErr is set
 	closeErr  error
 }
 
-// start starts the command with pipes that belong to us alone. exec's own pipes
-// are no use here: its Wait closes them under a reader.
+// start starts the command with our own pipes. exec's pipes do not work here: its Wait
+// closes them while they are being read.
 func (c *processConn) start(cmd *exec.Cmd, id string, line func(string)) (err error) {
 	var ends []*os.File
 	defer func() {
@@ -253,7 +251,7 @@ func (c *processConn) CloseWrite() error {
 	return c.inputErr
 }
 
-// raise notes what was needed, unless the command had already ended.
+// raise records the step that is used, unless the command has already ended.
 func (c *processConn) raise(s Step) {
 	c.stepMu.Lock()
 	defer c.stepMu.Unlock()
@@ -289,16 +287,16 @@ func (c *processConn) Close(ctx context.Context) error {
 	return c.closeErr
 }
 
-// supervise waits for the command to end, and then makes sure that nothing else
-// keeps the connection.
+// supervise waits for the command to end, and then makes sure that nothing else keeps
+// the connection open.
 func (c *processConn) supervise() {
 	c.tree.watch()
 	c.tree.awaitExit()
 	c.stepMu.Lock()
 	close(c.exited)
 	c.stepMu.Unlock()
-	// Nobody is there to read input. A writer that is blocked on a pipe which some
-	// descendant holds would wait for ever.
+	// Nobody is there to read input. A writer that is blocked on a pipe that some
+	// descendant holds would wait forever.
 	c.CloseWrite()
 
 	c.linger()
@@ -316,8 +314,8 @@ func (c *processConn) supervise() {
 	close(c.done)
 }
 
-// linger gives descendants of an ended command, which hold its output open, the
-// time they have: as long as they talk, within bounds.
+// linger gives descendants of an ended command that hold its output open their time: as
+// long as they write, within limits.
 func (c *processConn) linger() {
 	start := time.Now()
 	limit := start.Add(10 * c.settings.Linger)
@@ -352,7 +350,8 @@ func (c *processConn) linger() {
 	}
 }
 
-// shutdown climbs the ladder. It runs once, whoever calls Close how often.
+// shutdown runs the steps that end the command. It runs once, no matter how often Close
+// is called.
 func (c *processConn) shutdown() {
 	defer close(c.closed)
 	stop := make(chan struct{})
@@ -371,7 +370,7 @@ func (c *processConn) shutdown() {
 	c.closeErr = c.stderr.failure()
 }
 
-// end makes the command end and waits until it is gone.
+// end ends the command and waits until it is gone.
 func (c *processConn) end() error {
 	select {
 	case <-c.exited:
@@ -393,8 +392,8 @@ func (c *processConn) end() error {
 			return c.stuck()
 		}
 	}
-	// The rest is bounded: linger, then the reading of what is in the pipes. The
-	// sum is the bound for what should never take that long.
+	// The rest is bounded: linger, then reading the rest of the pipes. The sum is the
+	// limit for what should never take that long.
 	bound := time.NewTimer(10*c.settings.Linger + c.settings.KillGrace + 2*stderrGrace)
 	defer bound.Stop()
 	select {
@@ -414,8 +413,8 @@ func (c *processConn) stuck() error {
 	}
 }
 
-// within reports whether the command ends in time d, or in the time hurried from
-// the moment when a caller of Close has no more.
+// within reports whether the command ends within d, or within hurried after a caller of
+// Close runs out of time.
 func (c *processConn) within(d, hurried time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -435,16 +434,15 @@ func (c *processConn) within(d, hurried time.Duration) bool {
 	}
 }
 
-// maxLeftover bounds what is read from a pipe that was abandoned: more than any
-// pipe holds.
+// maxLeftover limits how much is read from an abandoned pipe: more than any pipe holds.
 const maxLeftover = 4 << 20
 
 // A peerPipe is the reading end of a pipe that the command writes to.
 type peerPipe struct {
 	file      *os.File
-	heard     atomic.Int64 // when something was read last, in Unix nanoseconds
+	heard     atomic.Int64 // time of the last read, in Unix nanoseconds
 	abandoned atomic.Bool
-	leftover  int // bytes read since abandoned; the reader's own
+	leftover  int // bytes read since abandoned; used only by the reader
 }
 
 func (p *peerPipe) Read(b []byte) (int, error) {
@@ -454,8 +452,9 @@ func (p *peerPipe) Read(b []byte) (int, error) {
 			if p.leftover > maxLeftover {
 				return 0, io.EOF
 			}
-			// The output of the command is in the pipe, so it is there without waiting.
-			// The deadline is not in the past because then nothing would be read.
+			// The output of the command is in the pipe, so it can be read without
+			// waiting. The deadline is not in the past because then nothing would be
+			// read.
 			p.file.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		}
 		n, err := p.file.Read(b)
@@ -479,8 +478,8 @@ func (p *peerPipe) Read(b []byte) (int, error) {
 	}
 }
 
-// abandon makes the pipe end after what is in it now, for the case that somebody
-// who could not be found still holds the other end.
+// abandon makes the pipe end after its current content, in case an unknown process
+// still holds the other end.
 func (p *peerPipe) abandon() {
 	// The order matters: a Read that sees abandoned sets its deadline after this
 	// one.

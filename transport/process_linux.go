@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysProcAttr puts the command into a group of its own and has the kernel kill
-// it when the thread that started it ends.
+// sysProcAttr puts the command into its own group and makes the kernel kill it when the
+// thread that started it ends.
 func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 // spawning is the thread that starts all commands of this process.
 //
-// The kernel sends Pdeathsig when the thread that forked ends, not when the
-// process does, and Go ends threads as it sees fit. So one goroutine keeps one
-// thread for as long as there are commands. Starting one after the other costs
-// nothing: package syscall does not fork twice at a time either.
+// The kernel sends Pdeathsig when the thread that forked ends, not when the process
+// does, and Go ends threads as it sees fit. So one goroutine keeps one thread for as
+// long as there are commands. Starting them one after the other costs nothing: package
+// syscall does not fork concurrently either.
 var spawning struct {
 	mu    sync.Mutex
 	users int
@@ -79,8 +79,8 @@ func (t *processTree) awaitExit() {
 
 func (t *processTree) reap() { t.cmd.Wait() }
 
-// sweep kills the processes that carry the connection's mark and returns when
-// there are none, within a bound.
+// sweep kills the processes that carry the connection's mark and returns when there are
+// none, within a limit.
 func sweep(id string) {
 	unsureRounds := 3
 	for range 100 {
@@ -95,8 +95,8 @@ func sweep(id string) {
 	}
 }
 
-// killMarked kills the processes that carry the mark now. unsure says that there
-// was one whose environment could not be seen, as in the middle of an exec.
+// killMarked kills the processes that carry the mark now. unsure reports that the
+// environment of a process could not be read, for example in the middle of an exec.
 func killMarked(id string) (killed, unsure bool) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -125,8 +125,8 @@ func killMarked(id string) (killed, unsure bool) {
 	return killed, unsure
 }
 
-// killIfMarked kills the process by a handle, so that a process id which is
-// given to another one meanwhile cannot make it the victim.
+// killIfMarked kills the process by a handle, so that it cannot kill another process
+// that gets the same process id in the meantime.
 func killIfMarked(pid int, id string) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == unix.ENOSYS || err == unix.EPERM {

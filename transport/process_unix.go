@@ -12,23 +12,22 @@ import (
 	"time"
 )
 
-// A processTree is a command and whatever it starts. On unix it is a process
-// group, whose number is the command's process id.
+// A processTree is a command and its descendants. On unix it is a process group, whose
+// number is the command's process id.
 //
-// That number must not be used once the command was reaped and its group is
-// empty, since the system may give it to others. So the command stays a zombie
-// until release, where the system lets us see the end of a process without
-// reaping it.
+// That number must not be used once the command was reaped and its group is empty,
+// since the system may reuse it. So the command stays a zombie until release, on
+// systems that let us see the end of a process without reaping it.
 type processTree struct {
 	cmd       *exec.Cmd
-	id        string // the connection, in connIDKey
-	endThread func() // gives back the thread that started it
+	id        string // of the connection, in connIDKey
+	endThread func() // releases the thread that started it
 
 	mu       sync.Mutex
 	released bool
 }
 
-// sleep is [time.Sleep] but in tests.
+// sleep is [time.Sleep] except in tests.
 var sleep = time.Sleep
 
 func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
@@ -42,8 +41,8 @@ func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
 		if !errors.Is(err, syscall.ETXTBSY) || try == 5 {
 			return nil, err
 		}
-		// An executable that is being written, by an installer or by another
-		// goroutine of ours whose child has not yet let go of it, is free in a moment.
+		// The executable is being written, by an installer or by another goroutine of
+		// ours whose child still has it open. It is free in a moment.
 		sleep(10 * time.Millisecond << try)
 		// A Cmd can be started once.
 		t.cmd = &exec.Cmd{
@@ -57,17 +56,17 @@ func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
 
 func (t *processTree) pid() int { return t.cmd.Process.Pid }
 
-// watch has the group killed when this process is.
+// watch makes the watchdog kill the group when this process is killed.
 func (t *processTree) watch() { theWatchdog.add(t.pid(), t.id) }
 
-// terminate asks the group to end. A process that is stopped cannot hear it
-// before it continues.
+// terminate asks the group to end. A stopped process does not receive the signal before
+// it continues.
 func (t *processTree) terminate() {
 	t.signal(syscall.SIGTERM)
 	t.signal(syscall.SIGCONT)
 }
 
-// kill kills the group, and what has left it as far as it can be found.
+// kill kills the group, and descendants that have left it, as far as they can be found.
 func (t *processTree) kill() {
 	t.signal(syscall.SIGKILL)
 	sweep(t.id)
@@ -84,10 +83,11 @@ func (t *processTree) signal(sig syscall.Signal) {
 	}
 }
 
-// release gives up the group and returns how the command ended, nil if unknown.
-// It is called after awaitExit.
+// release gives up the group and returns how the command ended, nil if unknown. Call it
+// after awaitExit.
 func (t *processTree) release() *os.ProcessState {
-	// While the number is still ours, so that the watchdog cannot kill another's.
+	// Do this while the number is still ours, so that the watchdog cannot kill another
+	// group.
 	theWatchdog.remove(t.pid())
 	t.mu.Lock()
 	t.released = true
@@ -109,7 +109,7 @@ func exitStatus(state *os.ProcessState) (code int, signal string) {
 
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
-// systemAdvice says what to do about an error of the system's.
+// systemAdvice returns a remedy for an error of the system.
 func systemAdvice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
@@ -131,29 +131,28 @@ func systemAdvice(err error) string {
 // theWatchdog is shared by all connections of this process.
 var theWatchdog = watchdog{shell: "/bin/sh"}
 
-// A watchdog kills process groups when this process has gone without doing so
-// itself. It is a shell that reads our connections from a pipe of which only we
-// hold the writing end: when that ends and groups are left, we were killed. The
-// shell runs as long as there are connections that are not new, in a group of its own
-// so that a signal for our group does not end it. Without a shell there is no
-// watchdog.
+// A watchdog kills process groups if this process ends without doing so itself. It is a
+// shell that reads our connections from a pipe. Only this process holds the writing
+// end: if the pipe ends while groups are left, this process was killed. The shell runs
+// as long as there are connections that are not new, in its own group, so that a signal
+// for our group does not end it. Without a shell there is no watchdog.
 type watchdog struct {
 	shell string
 
 	mu     sync.Mutex
 	groups map[int]string // with their ids
-	timer  *time.Timer    // that starts the shell
-	pipe   *os.File       // nil when it was not, or could not be started
+	timer  *time.Timer    // starts the shell
+	pipe   *os.File       // nil if the shell was not, or could not be, started
 	proc   *os.Process
 }
 
-// watchdogDelay keeps the start of the shell out of the way of the first answer. Until
-// then the kernel (on Linux) or the end of its input ends a command that we leave.
+// watchdogDelay keeps the start of the shell from delaying the first answer. Until then
+// the kernel (on Linux) or the end of its input ends an abandoned command.
 const watchdogDelay = 25 * time.Millisecond
 
-// watchdogScript uses only what every shell has built in, apart from grep, which
-// finds the descendants that left their group where there is a /proc. It looks
-// twice because the first look may be overtaken by a fork.
+// watchdogScript uses only shell builtins, apart from grep, which finds the descendants
+// that left their group on systems with /proc. It looks twice because a fork may
+// overtake the first look.
 const watchdogScript = `
 list=
 while read -r op group id; do
@@ -221,15 +220,15 @@ func (w *watchdog) remove(group int) {
 	if pipe == nil {
 		return
 	}
-	// Its list is empty, so the end of the pipe is the end of the shell. It is not
-	// trusted to keep us waiting.
+	// Its list is empty, so the end of the pipe ends the shell. Kill it if that takes
+	// too long.
 	pipe.Close()
 	kill := time.AfterFunc(time.Second, func() { proc.Kill() })
 	defer kill.Stop()
 	proc.Wait()
 }
 
-// start is called with mu held.
+// start starts the shell. The caller holds mu.
 func (w *watchdog) start() {
 	r, pipe, err := os.Pipe()
 	if err != nil {
@@ -255,8 +254,8 @@ func (w *watchdog) start() {
 	w.pipe, w.proc = pipe, proc
 }
 
-// tell is called with mu held. A watchdog that was killed is not worth an error:
-// it is the second of two nets.
+// tell sends the shell a line. The caller holds mu. It ignores errors of a watchdog
+// that was killed, because the watchdog is only the second safety net.
 func (w *watchdog) tell(format string, args ...any) {
 	if w.pipe != nil {
 		w.pipe.SetWriteDeadline(time.Now().Add(time.Second))

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// A processTree is a command and whatever it starts. On Windows it is a job
-// object, which kills its processes when its last handle is closed: that is
-// when this process ends, however it ends.
+// A processTree is a command and its descendants. On Windows it is a job object, which
+// kills its processes when its last handle is closed: that is when this process ends,
+// however it ends.
 type processTree struct {
 	cmd *exec.Cmd
 
 	mu  sync.Mutex
-	job windows.Handle // 0 when there is none, and after release
+	job windows.Handle // 0 if there is none, and after release
 }
 
 func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
@@ -27,8 +27,8 @@ func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Suspended, so that it starts nothing before it is in the job. A group of its
-	// own lets us send it a control event and keeps those of our console away.
+	// Start it suspended, so that it starts nothing before it is in the job. Its own
+	// group lets us send it a control event and shields it from those of our console.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		CreationFlags: windows.CREATE_SUSPENDED | windows.CREATE_NEW_PROCESS_GROUP,
 		HideWindow:    true,
@@ -54,7 +54,7 @@ func startTree(cmd *exec.Cmd, id string) (*processTree, error) {
 	return t, nil
 }
 
-// newJob makes a job object that does not outlive its handle.
+// newJob creates a job object that does not outlive its handle.
 func newJob() (windows.Handle, error) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -71,8 +71,8 @@ func newJob() (windows.Handle, error) {
 	return job, nil
 }
 
-// resume lets the threads of a process run. A process that was started suspended
-// has one, but its handle was closed by package os.
+// resume resumes the threads of a process. A process that was started suspended has one
+// thread, but package os closed its handle.
 func resume(pid uint32) error {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
 	if err != nil {
@@ -104,11 +104,11 @@ func resume(pid uint32) error {
 
 func (t *processTree) pid() int { return t.cmd.Process.Pid }
 
-// watch has nothing to do: the job object is the watchdog.
+// watch does nothing: the job object is the watchdog.
 func (t *processTree) watch() {}
 
-// terminate asks with a control event, which is as near as Windows comes to
-// SIGTERM. It reaches a command that shares our console.
+// terminate sends a control event, the closest equivalent of SIGTERM on Windows. It
+// reaches a command that shares our console.
 func (t *processTree) terminate() {
 	windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(t.pid()))
 }
@@ -142,7 +142,7 @@ func isBrokenPipe(err error) bool {
 	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
 }
 
-// systemAdvice says what to do about an error of the system's.
+// systemAdvice returns a remedy for an error of the system.
 func systemAdvice(err error) string {
 	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
 		return "it is not a program for this machine"

@@ -12,21 +12,21 @@ import (
 const (
 	defaultStderrTail = 64 << 10
 
-	// maxStderrPiece is the longest line handed to a callback; a longer one comes
-	// in pieces of this size.
+	// maxStderrPiece is the longest line that is passed to a callback; a longer one
+	// comes in pieces of this size.
 	maxStderrPiece = 64 << 10
 
-	// stderrQueue is how much text may wait for the callback. Text that does not fit
-	// is dropped: a peer that waits for standard error waits everywhere.
+	// stderrQueue is how much text may be queued for the callback. Text that does not
+	// fit is dropped, because a peer that waits for standard error stops everywhere.
 	stderrQueue = 8 << 20
 )
 
-// stderrGrace is how long a callback has, at the end, for the lines that wait; the call
-// that runs then has as long again. Tests shorten it.
+// stderrGrace is how long, at the end, a callback has for the queued lines; the call
+// that is then running has the same time again. Tests shorten it.
 var stderrGrace = time.Second
 
-// A stderrSink takes what a peer writes to standard error. It keeps the tail and calls
-// a function for each line, in a goroutine of its own.
+// A stderrSink receives the standard error of a peer. It keeps the tail and calls a
+// function for each line, in its own goroutine.
 type stderrSink struct {
 	lines *lineQueue // nil if there is no function
 
@@ -54,14 +54,15 @@ func (d *stderrSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close delivers what is left, within bounds. No call of the callback starts after it.
+// close delivers the remaining lines, within limits. No call of the callback starts
+// after it.
 func (d *stderrSink) close() {
 	if d.lines != nil {
 		d.lines.close()
 	}
 }
 
-// dropped returns how many lines the callback was not called with.
+// dropped returns how many lines were dropped.
 func (d *stderrSink) dropped() int {
 	if d.lines == nil {
 		return 0
@@ -72,7 +73,7 @@ func (d *stderrSink) dropped() int {
 // A stderrDrain reads standard error to its end.
 type stderrDrain struct {
 	*stderrSink
-	end chan struct{} // closed when everything was read and, within bounds, delivered
+	end chan struct{} // closed when everything was read and, within limits, delivered
 }
 
 // drainStderr starts draining r. It ends when r does.
@@ -93,8 +94,8 @@ func drainStderr(r io.Reader, limit int, line func(string)) *stderrDrain {
 	return d
 }
 
-// keep appends to the tail. Cutting only at twice the limit makes the copying
-// cost constant per byte.
+// keep appends to the tail. Cutting only at twice the limit makes the cost of copying
+// constant per byte.
 func (d *stderrSink) keep(p []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,21 +105,21 @@ func (d *stderrSink) keep(p []byte) {
 	}
 }
 
-// text returns the tail, whole characters only.
+// text returns the tail, without incomplete characters.
 func (d *stderrSink) text() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.ToValidUTF8(string(d.tail[max(0, len(d.tail)-d.limit):]), "")
 }
 
-// failure returns what went wrong with the callback.
+// failure returns the error for a panic of the callback.
 func (d *stderrSink) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.panicked
 }
 
-// call calls the callback and survives it.
+// call calls the callback and recovers from a panic.
 func (d *stderrSink) call(line func(string), s string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -132,16 +133,16 @@ func (d *stderrSink) call(line func(string), s string) {
 	line(s)
 }
 
-// A lineQueue cuts bytes into lines and delivers them from a goroutine of its
-// own, in order. Lines that do not fit are dropped and counted.
+// A lineQueue splits bytes into lines and delivers them in order, from its own
+// goroutine. It drops and counts lines that do not fit.
 type lineQueue struct {
 	mu      sync.Mutex
 	partial []byte // of the line being read
 	split   bool   // part of that line was already delivered
 	queue   []string
 	size    int  // bytes in queue
-	missing int  // lines dropped since the last one that was not
-	total   int  // lines dropped in all
+	missing int  // lines dropped since the last one that was queued
+	total   int  // lines dropped in total
 	closed  bool // no more lines come
 	ended   bool // nothing is delivered any more
 
@@ -171,7 +172,7 @@ func (q *lineQueue) run(deliver func(string)) {
 	}
 }
 
-// take returns the next line; over says that none will come.
+// take returns the next line; over reports that none will come.
 func (q *lineQueue) take() (line string, ok, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -228,7 +229,7 @@ func (q *lineQueue) flush() {
 	q.put(line)
 }
 
-// reportMissing queues a line that says how many were dropped. The caller holds mu.
+// reportMissing queues a line that states how many were dropped. The caller holds mu.
 func (q *lineQueue) reportMissing() {
 	if q.missing > 0 {
 		q.put(fmt.Sprintf("[%d lines dropped: the Stderr callback does not keep up]", q.missing))
@@ -243,8 +244,8 @@ func (q *lineQueue) put(line string) {
 	wake(q.ready)
 }
 
-// close delivers what is left. A callback that takes too long for it loses the rest,
-// and one that does not return is not waited for.
+// close delivers the remaining lines. A callback that is too slow loses the rest, and
+// close does not wait for one that does not return.
 func (q *lineQueue) close() {
 	q.mu.Lock()
 	if !q.closed {
@@ -267,7 +268,7 @@ func (q *lineQueue) close() {
 	}
 }
 
-// abandon drops what waits.
+// abandon drops the queued lines.
 func (q *lineQueue) abandon() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -284,7 +285,7 @@ func (q *lineQueue) lost() int {
 	return q.total
 }
 
-// wake puts a token into a channel that holds one.
+// wake puts a token into a channel that has room for one.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

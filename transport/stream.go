@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// NewConn returns a connection to an agent that already runs and that is reached through
-// a reader and a writer: a socket, the channels of an SSH session, another process's
-// pipes. CloseWrite closes w if it is an [io.Closer]; if w also has a CloseWrite method,
-// as TCP connections have, that is called instead. Close then waits for the agent to
-// end its output, 5 seconds or until its context is done, and closes r if it is an
-// io.Closer. How the agent ended is not known: its exit status is 0 if its output ended
-// by itself, else -1.
+// NewConn returns a connection to an agent that is already running, over a reader and a
+// writer: a socket, the channels of an SSH session, another process's pipes. CloseWrite
+// closes w if it is an [io.Closer]; if w also has a CloseWrite method, as TCP
+// connections have, that is called instead. Close then waits for the agent to end its
+// output, 5 seconds or until its context is done, and closes r if it is an io.Closer. It
+// is unknown how the agent ended: its exit status is 0 if its output ended by itself,
+// else -1.
 func NewConn(r io.Reader, w io.Writer) Conn {
 	return &streamConn{output: newOutput(r), r: r, w: w, closed: make(chan struct{})}
 }
 
-// A streamConn is a connection over streams of somebody else.
+// A streamConn is a connection over the caller's streams.
 type streamConn struct {
 	output *output
 	r      io.Reader
@@ -82,24 +82,24 @@ func (c *streamConn) Close(ctx context.Context) error {
 	close(stop)
 	select {
 	case <-discarded:
-	case <-c.closed: // a reader that cannot be closed may hold it for ever
+	case <-c.closed: // a reader that cannot be closed may block forever
 	}
 	return err
 }
 
-// Attach returns a [Dialer] for one connection that is already there, such as one of
-// [NewConn]; a second Dial fails. The agent at its other end was started by somebody
-// else, so options that are flags, variables or directories of an agent are refused with
-// a [*SpecError]; the agent must have been started with
+// Attach returns a [Dialer] for one existing connection, such as one of [NewConn]; a
+// second Dial fails. The agent at its other end is already running, so options that are
+// flags, variables or directories of an agent are rejected with a [*SpecError]; the
+// agent must have been started with
 //
 //	--input-format stream-json --output-format stream-json --verbose
 //
-// and, to ask the host about tools, with --permission-prompt-tool stdio.
+// and, to ask the host for permission, with --permission-prompt-tool stdio.
 func Attach(conn Conn) Dialer { return &attached{conn: conn} }
 
 type attached struct {
 	mu   sync.Mutex
-	conn Conn // nil once it was handed out
+	conn Conn // nil after Dial returned it
 }
 
 // streaming are the flags that every agent is started with.

@@ -1,10 +1,10 @@
 // Package transport carries protocol lines between a host and an agent.
 //
-// A [Conn] is one connection: a byte stream in each direction and the means to
-// end it. This package does not know what the bytes mean; package wire decodes lines.
-// A [Dialer] makes one connection for each conversation. [Process] is the dialer
-// that starts a command, [Pipe] makes an in-memory pair for tests and for agents
-// that live in the same process.
+// A [Conn] is one connection: a byte stream in each direction and the means to end it.
+// This package does not interpret the bytes; package wire decodes lines. A [Dialer]
+// makes one connection for each conversation. [Process] is the dialer that starts a
+// command, and [Pipe] makes an in-memory pair for tests and for agents in the same
+// process.
 package transport
 
 import (
@@ -24,8 +24,8 @@ var ErrInputClosed = errors.New("transport: input is closed")
 // called from any goroutine at any time. Writes are not serialised: a connection
 // has one writer.
 type Conn interface {
-	// Read reads what the peer wrote. It returns io.EOF when the peer ended its
-	// output, and ErrClosed when Close discarded output that nobody read.
+	// Read reads the peer's output. It returns io.EOF when the peer ended its output,
+	// and ErrClosed when Close discarded output that nobody read.
 	io.Reader
 	// Write sends bytes to the peer. It may block while the peer does not read;
 	// Close unblocks it.
@@ -33,33 +33,32 @@ type Conn interface {
 	// CloseWrite ends the input: the peer reads EOF. Output of the peer can still
 	// be read. It is idempotent.
 	CloseWrite() error
-	// Wait blocks until the peer is gone and says how it ended, or until ctx is
-	// done. A process is not gone before its output was read to the end, or
-	// discarded by Close.
+	// Wait blocks until the peer is gone and returns how it ended, or until ctx is
+	// done. A process is not gone before its output was read to the end, or discarded
+	// by Close.
 	Wait(ctx context.Context) (Exit, error)
-	// Close ends the connection, gently first, and returns when the peer is
-	// gone or could not be ended. ctx cuts the gentle part short; it does not
-	// leave a process behind. A reader that goes on reading gets all that the
-	// peer writes until it is gone; if there is none Close discards it. It is
-	// idempotent.
+	// Close ends the connection, gently first, and returns when the peer is gone or
+	// could not be ended. ctx shortens the gentle part; it does not leave a process
+	// behind. A reader that continues reading gets everything that the peer writes
+	// until it is gone; without a reader Close discards it. It is idempotent.
 	Close(ctx context.Context) error
 }
 
-// Exit says how a peer ended.
+// Exit describes how a peer ended.
 type Exit struct {
 	Code   int    // exit status; -1 when ended by a signal or unknown
 	Signal string // name of the signal that ended it, such as "killed"; empty otherwise
-	Stderr string // the last part of what it wrote to standard error
-	// Dropped is how many lines of standard error [Spec].Stderr was not called with
-	// because it did not keep up.
+	Stderr string // the last part of its standard error
+	// Dropped is how many lines of standard error were dropped because [Spec].Stderr
+	// did not keep up.
 	Dropped int
-	Step    Step // what was needed to end it
+	Step    Step // the step that ended it
 }
 
-// A Step is a rung of the ladder that ends a peer.
+// A Step is a step of ending a peer.
 type Step int
 
-// The rungs, gentlest first.
+// The steps, gentlest first.
 const (
 	StepNone      Step = iota // it ended by itself
 	StepEOF                   // its input was ended
@@ -67,7 +66,7 @@ const (
 	StepKill                  // it was killed (SIGKILL)
 )
 
-// String returns the rung in a word or two, as for an error message.
+// String returns the step in a word or two, for error messages.
 func (s Step) String() string {
 	switch s {
 	case StepNone:
@@ -82,13 +81,13 @@ func (s Step) String() string {
 	return "Step(" + strconv.Itoa(int(s)) + ")"
 }
 
-// A Spec says what a connection is for: what a command line would carry.
-// Dialers that start no process take the arguments as the agent's flags.
+// A Spec describes a connection by the parts of a command line. Dialers that start no
+// process interpret the arguments as the agent's flags.
 type Spec struct {
 	Path   string            // the executable; empty means that the dialer finds one
 	Args   []string          // arguments, without the executable
 	Env    []string          // the whole environment, "KEY=value"
-	Added  []string          // the entries of Env that the caller set himself, for dialers that do not use Env
+	Added  []string          // the entries of Env that the caller added, for dialers that do not use Env
 	Clean  bool              // Env inherits nothing from this process
 	Dir    string            // working directory; empty means that of this process
 	Stderr func(line string) // called for each line of standard error; may be nil
@@ -100,7 +99,7 @@ type Dialer interface {
 	Dial(ctx context.Context, spec Spec) (Conn, error)
 }
 
-// DialerFunc is a function that is a [Dialer].
+// DialerFunc is a function that implements [Dialer].
 type DialerFunc func(ctx context.Context, spec Spec) (Conn, error)
 
 // Dial calls f.
