@@ -31,7 +31,7 @@ func (t *translator) aside(m wire.Message) {
 	}
 }
 
-// commands reports which slash commands there are.
+// commands reports the available slash commands.
 func (t *translator) commands(list []*wire.SlashCommand) {
 	u := &v1.AvailableCommandsUpdate{AvailableCommands: []v1.AvailableCommand{}}
 	for _, c := range list {
@@ -47,7 +47,7 @@ func (t *translator) commands(list []*wire.SlashCommand) {
 var mcpCommand = regexp.MustCompile(`^mcp__(.+?)__(.+)$`)
 
 // commandName returns a command's name as people write it: that of an MCP server is
-// mcp:SERVER:NAME. promptCommand is the way back.
+// mcp:SERVER:NAME. promptCommand is the inverse.
 func commandName(name string) string {
 	if m := mcpCommand.FindStringSubmatch(name); m != nil {
 		return "mcp:" + m[1] + ":" + m[2]
@@ -67,7 +67,7 @@ var (
 	outputTags  = regexp.MustCompile(`(?s)</?local-command-std(?:out|err)>`)
 )
 
-// promptText returns a prompt of the history as it was written: without what agents add
+// promptText returns a prompt of the history as it was written, without what agents add
 // for the model.
 func promptText(s string) string {
 	if strings.HasPrefix(s, "[Request interrupted by user") {
@@ -80,7 +80,7 @@ func promptText(s string) string {
 	return outputTags.ReplaceAllString(s, "")
 }
 
-// status translates what the agent is busy with.
+// status translates a status of the agent.
 func (t *translator) status(m *wire.Status) {
 	if t.replay || !t.client.compaction {
 		return
@@ -95,7 +95,8 @@ func (t *translator) status(m *wire.Status) {
 	}
 }
 
-// compacted translates the boundary behind which a summary stands for what was before.
+// compacted translates a compaction boundary: a summary replaces the conversation before
+// it.
 func (t *translator) compacted(m *wire.CompactBoundary) {
 	if t.replay {
 		return
@@ -112,8 +113,8 @@ func (t *translator) compacted(m *wire.CompactBoundary) {
 	}
 }
 
-// task translates the end of something that ran in the background. The call that started
-// it has its result by then, so that only a notice is left.
+// task translates the end of a background task. The call that started it already has its
+// result, so only a notice is left.
 func (t *translator) task(m *wire.TaskNotification) {
 	if t.replay || !t.client.notices || m.Summary == "" {
 		return
@@ -125,7 +126,7 @@ func (t *translator) task(m *wire.TaskNotification) {
 	t.emit(v1.SessionUpdate{Notice: &v1.Notice{Severity: severity, Title: m.Summary}})
 }
 
-// notice returns a message for people, nil if it is none.
+// notice returns the notice for a message, nil if there is none.
 func notice(m wire.Message) *v1.Notice {
 	switch m := m.(type) {
 	case *wire.APIRetry:

@@ -12,13 +12,13 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An openAsk is a question that the client was asked.
+// An openAsk is a question that was sent to the client.
 type openAsk struct {
 	call   *call // the request, nil if there is none
 	cancel context.CancelCauseFunc
 }
 
-// withdraw ends a question that has an answer, or whose session is closed.
+// withdraw ends a question that was answered, or whose session is closed.
 func (a *openAsk) withdraw(cause error) {
 	a.cancel(cause)
 	if a.call != nil {
@@ -26,16 +26,16 @@ func (a *openAsk) withdraw(cause error) {
 	}
 }
 
-// errAnswered ends a question that has an answer already.
+// errAnswered ends a question that was already answered.
 var errAnswered = errors.New("acp: the question has an answer")
 
-// A choice is an option of a question, and the answer that it stands for.
+// A choice is an option of a question, with its answer.
 type choice struct {
 	v1.PermissionOption
 	answer any
 }
 
-// askHeld asks the client what it was not asked yet.
+// askHeld sends the held questions to the client.
 func (f *follower) askHeld() {
 	held := f.held
 	f.held = nil
@@ -44,8 +44,8 @@ func (f *follower) askHeld() {
 	}
 }
 
-// ask asks the client a question of the agent. The request is written before ask returns;
-// the answer comes whenever it does.
+// ask sends a question of the agent to the client. The request is written before ask
+// returns; the answer arrives later.
 func (f *follower) ask(q *hub.Ask) {
 	if f.asks[q.ID] != nil {
 		return
@@ -69,7 +69,7 @@ func (f *follower) answerLater(q *hub.Ask, response any) {
 	f.srv.conn.work.Go(func() { f.answer(q, response) })
 }
 
-// answer gives the hub an answer. If another one was first, that one counts.
+// answer sends an answer to the hub. If another answer came first, that one counts.
 func (e *editing) answer(q *hub.Ask, response any) {
 	e.hub.Answer(e.ctx, e.id, hub.Answer{Ask: q.ID, Shown: q.Hash, Response: mustJSON(response)})
 }
@@ -78,7 +78,7 @@ func deny(why string) *wire.PermissionResult {
 	return &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: why}
 }
 
-// askPermission asks whether a call may run.
+// askPermission asks for permission to run a call.
 func (f *follower) askPermission(ctx context.Context, q *hub.Ask) {
 	var req wire.CanUseTool
 	if err := json.Unmarshal(q.Request, &req); err != nil {
@@ -92,7 +92,7 @@ func (f *follower) askPermission(ctx context.Context, q *hub.Ask) {
 	f.request(ctx, q, f.subject(&req), choices)
 }
 
-// subject returns the call that a question is about. The client knows it by then.
+// subject returns the call of a question. The client has already received it.
 func (f *follower) subject(req *wire.CanUseTool) v1.ToolCallUpdate {
 	s := show(req.ToolName, req.Input, f.t.cwd)
 	u := v1.ToolCallUpdate{ToolCallID: req.ToolUseID, Name: req.ToolName, Title: s.title, Kind: s.kind, Status: v1.ToolCallStatusPending,
@@ -106,8 +106,7 @@ func (f *follower) subject(req *wire.CanUseTool) v1.ToolCallUpdate {
 	return u
 }
 
-// request sends a permission request and answers the question by the option that is
-// selected.
+// request sends a permission request and answers the question with the selected option.
 func (f *follower) request(ctx context.Context, q *hub.Ask, subject v1.ToolCallUpdate, choices []choice) {
 	params := &v1.RequestPermissionRequest{SessionID: f.id, ToolCall: subject}
 	for _, c := range choices {
@@ -122,7 +121,7 @@ func (f *follower) request(ctx context.Context, q *hub.Ask, subject v1.ToolCallU
 		var resp v1.RequestPermissionResponse
 		err := call.wait(ctx, &resp)
 		if ctx.Err() != nil || f.ctx.Err() != nil {
-			return // there is an answer, or the question stays open for others
+			return // it was answered, or stays open for others
 		}
 		switch o := resp.Outcome; {
 		case err != nil:
@@ -147,10 +146,10 @@ func option(id, name string, kind v1.PermissionOptionKind, answer any) choice {
 
 var allow = &wire.PermissionResult{Behavior: wire.BehaviorAllow}
 
-// refused is the reason of a denial by a person.
+// refused is the reason when a person denies a call.
 const refused = "The user rejected this call."
 
-// permissionChoices are the options of an ordinary question.
+// permissionChoices returns the options of an ordinary question.
 func permissionChoices(req *wire.CanUseTool) []choice {
 	list := []choice{option("allow-once", "Yes", v1.PermissionOptionKindAllowOnce, allow)}
 	if words := suggestion(req.PermissionSuggestions); words != "" && !req.SuppressAlwaysAllowRule {
@@ -163,7 +162,7 @@ func permissionChoices(req *wire.CanUseTool) []choice {
 	return append(list, option("reject", "No", v1.PermissionOptionKindRejectOnce, deny(refused)))
 }
 
-// suggestion returns what the suggestions of an agent come to, in words.
+// suggestion describes the suggestions of an agent in words.
 func suggestion(list []*wire.PermissionUpdate) string {
 	var words []string
 	for _, u := range list {
@@ -194,7 +193,7 @@ func suggestion(list []*wire.PermissionUpdate) string {
 	return strings.Join(words, ", and ")
 }
 
-// ruleWords returns a rule as people read it.
+// ruleWords returns a rule in a form for people.
 func ruleWords(r *wire.PermissionRule) string {
 	content := r.RuleContent
 	switch {
@@ -208,7 +207,7 @@ func ruleWords(r *wire.PermissionRule) string {
 	return r.ToolName + "(" + content + ")"
 }
 
-// planChoices are the options of a plan.
+// planChoices returns the options of a plan.
 func planChoices() []choice {
 	mode := func(m wire.PermissionMode) *wire.PermissionResult {
 		return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedPermissions: []*wire.PermissionUpdate{{Type: wire.UpdateSetMode, Mode: m, Destination: "session"}}}

@@ -14,7 +14,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An Error is an error of JSON-RPC, as it stands in a response.
+// An Error is a JSON-RPC error, as in a response.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
@@ -24,7 +24,7 @@ type Error struct {
 // Error returns the message.
 func (e *Error) Error() string { return "acp: " + e.Message }
 
-// The codes of errors.
+// The error codes.
 const (
 	CodeParse          = -32700
 	CodeInvalidRequest = -32600
@@ -40,7 +40,7 @@ func errorf(code int, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// asError returns err as a response has it.
+// asError converts err for a response.
 func asError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -52,8 +52,8 @@ func asError(err error) *Error {
 const (
 	// maxFrame is the longest line in bytes that is read.
 	maxFrame = 32 << 20
-	// maxOpen is how many requests of the peer may wait for their responses. A cancel is
-	// no request: it is read however many wait.
+	// maxOpen is how many requests of the peer may wait for their responses. A cancel is not a
+	// request, and is always read.
 	maxOpen = 1024
 )
 
@@ -67,7 +67,7 @@ type frame struct {
 	Error   *Error          `json:"error,omitempty"`
 }
 
-// A request is a request of the peer. It is answered once; later answers have no effect.
+// A request is a request of the peer. It is answered once; later responses have no effect.
 type request struct {
 	c      *conn
 	id     json.RawMessage // nil: a notification
@@ -95,7 +95,7 @@ func (r *request) decode(v any) error {
 	return nil
 }
 
-// respond answers the request with a result, or with an error if err is not nil.
+// respond responds to the request with a result, or with an error if err is not nil.
 func (r *request) respond(result any, err error) {
 	if r.id == nil || !r.c.take(r) {
 		return
@@ -110,14 +110,14 @@ func (r *request) respond(result any, err error) {
 	r.c.write(&f)
 }
 
-// A conn is a JSON-RPC connection: one JSON object a line, in both directions.
+// A conn is a JSON-RPC connection: one JSON object per line, in both directions.
 //
-// One goroutine reads. It hands requests and notifications to handle, in order, and writes
-// only if it has more to refuse than the peer reads; so a peer that does not read delays no
-// cancel. Writers take turns by a lock: a frame is written before write returns, and a
-// peer that does not read makes writers wait.
+// One goroutine reads. It passes requests and notifications to handle, in order, and writes
+// only if it has more to reject than the peer reads; so a peer that does not read delays no
+// cancel. Writers take turns with a lock: a frame is written before write returns, and a peer
+// that does not read blocks writers.
 type conn struct {
-	handle func(*request) // called by the reader, in order; it must not wait
+	handle func(*request) // called by the reader, in order; it must not block
 	log    func(dir string, line []byte)
 	draft  atomic.Pointer[draft] // translates if the peer speaks version 2
 
@@ -129,7 +129,7 @@ type conn struct {
 	calls  map[string]*call    // requests to the peer without a response, by id
 	nextID int64
 
-	refusing chan struct{}  // holds a token for each refusal that is being written
+	refusing chan struct{}  // holds a token for each rejection that is being written
 	work     sync.WaitGroup // goroutines that end with ctx
 	ctx      context.Context
 	stop     context.CancelCauseFunc
@@ -168,8 +168,8 @@ func (c *conn) read(r io.Reader) error {
 	}
 }
 
-// refuse answers a message that no handler receives. It writes in a goroutine of its own,
-// because the reader must go on; unless so many wait that the peer has to wait, too.
+// refuse rejects a message that no handler receives. It writes in its own goroutine, because
+// the reader must continue, unless so many are waiting that the peer has to wait, too.
 func (c *conn) refuse(id json.RawMessage, e *Error) {
 	if id == nil {
 		id = json.RawMessage("null")
@@ -186,7 +186,7 @@ func (c *conn) refuse(id json.RawMessage, e *Error) {
 	}
 }
 
-// route brings one line to where it belongs.
+// route dispatches one line.
 func (c *conn) route(line []byte) {
 	if !json.Valid(line) {
 		c.refuse(nil, errorf(CodeParse, "a line is not JSON"))
@@ -250,7 +250,7 @@ func (c *conn) route(line []byte) {
 	}
 }
 
-// validID reports whether an id is what JSON-RPC allows.
+// validID reports whether JSON-RPC allows an id.
 func validID(id json.RawMessage) bool {
 	if len(id) == 0 || len(id) > 1024 {
 		return false
@@ -262,7 +262,7 @@ func validID(id json.RawMessage) bool {
 	return err == nil
 }
 
-// take removes a request from those that are open, and reports whether it was there.
+// take removes a request from the open ones, and reports whether it was there.
 func (c *conn) take(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +290,7 @@ func (c *conn) cancelled(r *request) {
 	}
 }
 
-// answered brings a response to the call that waits for it.
+// answered passes a response to the call that waits for it.
 func (c *conn) answered(f *frame) {
 	c.mu.Lock()
 	x := c.calls[string(f.ID)]
@@ -358,7 +358,7 @@ type call struct {
 	c    *conn
 	id   json.RawMessage
 	ch   chan *frame
-	then func(*frame) // if it is set, the reader calls it with the response; it must not wait
+	then func(*frame) // if set, the reader calls it with the response; it must not block
 }
 
 // send sends a request. It is written before send returns.
@@ -366,7 +366,7 @@ func (c *conn) send(method string, params any) (*call, error) {
 	return c.sendThen(method, params, nil)
 }
 
-// sendThen is send with a function that the reader calls with the response, before it reads on.
+// sendThen is send with a function that the reader calls with the response before it continues.
 func (c *conn) sendThen(method string, params any, then func(*frame)) (*call, error) {
 	data, err := json.Marshal(params)
 	if err != nil {
@@ -395,8 +395,7 @@ func (x *call) wait(ctx context.Context, result any) error {
 	}
 }
 
-// withdraw sends $/cancel_request, unless the response is there. A response that comes
-// later is dropped.
+// withdraw sends $/cancel_request, unless the response has arrived. It drops a later response.
 func (x *call) withdraw() {
 	x.c.mu.Lock()
 	_, open := x.c.calls[string(x.id)]

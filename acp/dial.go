@@ -14,26 +14,24 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An Agent is a program that speaks the Agent Client Protocol, such as goose, codex-acp or
-// gemini. It is a [transport.Dialer], so that the SDK and the hub drive it like Parley:
+// An Agent is a program that speaks the Agent Client Protocol, such as goose, codex-acp or gemini. It is a
+// [transport.Dialer], so that the SDK and the hub drive it like Parley:
 //
 //	opts := &parley.Options{Dialer: &acp.Agent{Command: []string{"goose", "acp"}}, KeepSystemPrompt: true}
 //
-// Options that the Agent Client Protocol cannot express fail: those that are flags with a
-// [*transport.SpecError], others with the error of the first request. A call to the agent
-// that it cannot express, such as RewindFiles, fails by itself. An Agent is safe for
-// concurrent use; every Dial starts the program.
+// Options that the Agent Client Protocol cannot express fail: flags with a [*transport.SpecError], others
+// with the error of the first request. A call to the agent that it cannot express, such as RewindFiles,
+// fails by itself. An Agent is safe for concurrent use; every Dial starts the program.
 type Agent struct {
 	// Command is the program and its arguments.
 	Command []string
-	// Dialer reaches the agent, in place of starting Command as a process.
+	// Dialer connects to the agent, instead of starting Command as a process.
 	Dialer transport.Dialer
-	// AuthMethod is the id of the method to authenticate with if the agent requires it. If
-	// it is empty, such an agent fails with an error that lists its methods.
+	// AuthMethod is the id of the authentication method to use if the agent requires one. If it is empty,
+	// such an agent fails with an error that lists its methods.
 	AuthMethod string
-	// Sessions is a directory for the ids that agents give to sessions, so that Resume and
-	// the hub continue a session by its id in the SDK. If it is empty, Resume takes ids of
-	// the agent.
+	// Sessions is a directory for the ids that agents give to sessions, so that Resume and the hub can
+	// continue a session by its id in the SDK. If it is empty, Resume accepts ids of the agent.
 	Sessions string
 	// Log receives every line of the connection: "in" from the agent, "out" to it. It may be nil.
 	Log func(dir string, line []byte)
@@ -73,7 +71,7 @@ func (a *Agent) Dial(ctx context.Context, spec transport.Spec) (transport.Conn, 
 	return host, nil
 }
 
-// A started is how a session is to be opened.
+// A started describes how to open a session.
 type started struct {
 	partial, echo, ask bool // of the connection with the host
 	id                 string
@@ -84,7 +82,7 @@ type started struct {
 	options            [3]string // by index: mode, model, effort
 }
 
-// The options of a session that flags and requests of the host set.
+// Indexes of the session options that flags and requests of the host set.
 const (
 	indexMode = iota
 	indexModel
@@ -94,7 +92,7 @@ const (
 // optionCategories are the categories of configuration options, by index.
 var optionCategories = [3]string{"mode", "model", "thought_level"}
 
-// parse takes the flags in. One that cannot be expressed is an error.
+// parse parses the flags. A flag that cannot be expressed is an error.
 func (b *bridge) parse(args []string) error {
 	s := &b.start
 	s.servers = map[string]*wire.MCPServerConfig{}
@@ -158,14 +156,14 @@ func (s *started) addServers(text string) error {
 		return &transport.SpecError{Option: "MCPConfig", Reason: err.Error()}
 	}
 	for name, server := range c.Servers {
-		if server != nil && server.Type != "sdk" { // those of the host come with initialize
+		if server != nil && server.Type != "sdk" { // servers of the host come with initialize
 			s.servers[name] = server
 		}
 	}
 	return nil
 }
 
-// inexpressible returns what an initialize request asks for that the agent cannot do.
+// inexpressible returns the features that an initialize request needs and the agent does not have.
 func (b *bridge) inexpressible(r *wire.Initialize) (list []string) {
 	for name, asked := range map[string]bool{
 		"hooks": len(r.Hooks) > 0, "subagents": len(r.Agents) > 0, "structured output": len(r.JSONSchema) > 0, "skills": len(r.Skills) > 0, "plugins": len(r.Plugins) > 0,
@@ -220,7 +218,7 @@ func (b *bridge) mcpServers(host []string) ([]any, error) {
 	return list, nil
 }
 
-// known returns the agent's id of the session, empty if the session is to be created.
+// known returns the agent's id of the session, empty if the session must be created.
 func (b *bridge) known() string {
 	s := &b.start
 	if b.agent.Sessions != "" && session.ValidID(s.id) {

@@ -10,10 +10,10 @@ import (
 )
 
 // A draft is a connection of version 2, which is a draft. The server works with version 1;
-// a draft translates what comes from the client, and what is sent to it.
+// a draft translates the client's messages and the messages to it.
 type draft struct {
 	mu      sync.Mutex
-	methods map[string]string // of requests without a response, by id, as the client called them
+	methods map[string]string // of requests without a response, by id, with the client's names
 	asks    map[string]string // the sessions of open questions, by id
 	states  map[string]string // of sessions that are not idle
 }
@@ -29,11 +29,11 @@ var draftMethods = map[string]string{
 	"session/set_config_option": "session/set_config_option", "_session/steering": "_session/steering",
 }
 
-// stateMethod is the method of a frame that is for the draft alone: a session's state may
-// have changed. Its update has the state, empty for one that follows from open questions.
+// stateMethod is the method of an internal frame for the draft: a session's state may have
+// changed. Its update has the state, empty for one that follows from open questions.
 const stateMethod = "draft/state"
 
-// incoming makes a request of version 1 of one of version 2.
+// incoming converts a request of version 2 to version 1.
 func (d *draft) incoming(r *request) error {
 	method, ok := draftMethods[r.method]
 	if !ok {
@@ -50,7 +50,7 @@ func (d *draft) incoming(r *request) error {
 	}
 	params := map[string]json.RawMessage{}
 	if json.Unmarshal(r.params, &params) != nil {
-		return nil // the method says what is wrong
+		return nil // the method reports the error
 	}
 	var servers []map[string]json.RawMessage
 	if json.Unmarshal(params["mcpServers"], &servers) == nil {
@@ -72,7 +72,7 @@ func (d *draft) incoming(r *request) error {
 	return nil
 }
 
-// answered notes that the client answered a request. It reports whether the state of a
+// answered records that the client answered a request. It reports whether the state of a
 // session may have changed.
 func (d *draft) answered(id json.RawMessage) (session string, ok bool) {
 	d.mu.Lock()
@@ -82,7 +82,7 @@ func (d *draft) answered(id json.RawMessage) (session string, ok bool) {
 	return session, ok
 }
 
-// outgoing returns the frames of version 2 that stand for one of version 1.
+// outgoing returns the frames of version 2 for one of version 1.
 func (d *draft) outgoing(f *frame) []*frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,7 +127,7 @@ func (d *draft) outgoing(f *frame) []*frame {
 	return []*frame{f}
 }
 
-// state returns the update that reports the state of a session, if it is another one.
+// state returns the update that reports the state of a session, if it changed.
 func (d *draft) state(session string, u map[string]json.RawMessage) []*frame {
 	var next string
 	json.Unmarshal(u["state"], &next)
@@ -135,7 +135,7 @@ func (d *draft) state(session string, u map[string]json.RawMessage) []*frame {
 	for _, of := range d.asks {
 		waits = waits || of == session
 	}
-	if next == "" { // a question has an answer
+	if next == "" { // a question was answered
 		if before != "requires_action" {
 			return nil
 		}
@@ -158,7 +158,7 @@ func updateFrame(session string, u map[string]json.RawMessage) *frame {
 	return &frame{Version: "2.0", Method: "session/update", Params: mustJSON(map[string]any{"sessionId": session, "update": u})}
 }
 
-// changed returns an object with changes.
+// changed returns data, a JSON object, after f has changed it.
 func changed(data json.RawMessage, f func(map[string]json.RawMessage)) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(data, &m) != nil || m == nil {
@@ -168,7 +168,7 @@ func changed(data json.RawMessage, f func(map[string]json.RawMessage)) json.RawM
 	return mustJSON(m)
 }
 
-// changedAll returns a list of objects with changes.
+// changedAll returns data, a list of JSON objects, after f has changed each of them.
 func changedAll(data json.RawMessage, f func(map[string]json.RawMessage)) json.RawMessage {
 	var list []json.RawMessage
 	if json.Unmarshal(data, &list) != nil || list == nil {
@@ -180,7 +180,7 @@ func changedAll(data json.RawMessage, f func(map[string]json.RawMessage)) json.R
 	return mustJSON(list)
 }
 
-// draftOptions changes the options of a response or an update.
+// draftOptions converts the options of a response or an update.
 func draftOptions(m map[string]json.RawMessage) {
 	if m["configOptions"] != nil {
 		m["configOptions"] = changedAll(m["configOptions"], func(o map[string]json.RawMessage) {
@@ -190,7 +190,7 @@ func draftOptions(m map[string]json.RawMessage) {
 	}
 }
 
-// draftPermission changes a permission request.
+// draftPermission converts a permission request.
 func draftPermission(m map[string]json.RawMessage) {
 	call := changed(m["toolCall"], draftCall)
 	var c struct{ Title string }
@@ -205,7 +205,7 @@ func draftUpdate(u map[string]json.RawMessage) map[string]json.RawMessage {
 	var kind string
 	json.Unmarshal(u["sessionUpdate"], &kind)
 	switch kind {
-	case "current_mode_update": // the option says it
+	case "current_mode_update": // the option reports it
 		return nil
 	case "tool_call", "tool_call_update":
 		u["sessionUpdate"] = json.RawMessage(`"tool_call_update"`)
@@ -231,7 +231,7 @@ func draftUpdate(u map[string]json.RawMessage) map[string]json.RawMessage {
 	return u
 }
 
-// draftCall changes a tool call: a diff is a patch.
+// draftCall converts a tool call: a diff is a patch.
 func draftCall(u map[string]json.RawMessage) {
 	if u["content"] == nil {
 		return
@@ -280,8 +280,8 @@ func (s *server) initializeDraft() any {
 	}
 }
 
-// acceptDraft responds to a prompt of version 2, which is accepted: what comes of it are
-// updates.
+// acceptDraft responds to a prompt of version 2 that it is accepted. Everything else
+// follows in updates.
 func (e *editing) acceptDraft(t *turn, prompt any) {
 	t.req.respond(map[string]string{"messageId": t.uuid}, nil)
 	e.srv.conn.notify("session/update", map[string]any{"sessionId": e.id, "update": map[string]any{"sessionUpdate": "user_message", "messageId": t.uuid, "content": prompt}})
@@ -295,7 +295,7 @@ func (e *editing) state(state map[string]any) {
 	}
 }
 
-// idle reports that no turn runs any more.
+// idle reports that no turn is running any more.
 func (e *editing) idle(result *v1.PromptResponse, err error) {
 	e.mu.Lock()
 	more := len(e.turns) > 0

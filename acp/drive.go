@@ -25,8 +25,8 @@ type object = map[string]any
 // A bridge translates between a host, which speaks the protocol of Parley, and an agent,
 // which speaks the Agent Client Protocol.
 //
-// One goroutine reads the host, another one the agent; both work under mu and never wait:
-// frames for the agent go into a queue, and hosts read all the time.
+// One goroutine reads from the host, another one from the agent. Both work under mu and
+// never block: frames for the agent go into a queue, and hosts read all the time.
 type bridge struct {
 	agent *Agent
 	cwd   string
@@ -36,9 +36,9 @@ type bridge struct {
 
 	mu       sync.Mutex
 	can      capabilities // of the agent
-	steers   bool         // the agent takes prompts into a running turn
-	id       string       // of the session for the host
-	session  string       // of the session for the agent, empty until it is open
+	steers   bool         // the agent accepts prompts during a running turn
+	id       string       // of the session, for the host
+	session  string       // of the session, for the agent; empty until it is open
 	opening  bool         // initialize was sent
 	failed   string       // why the session cannot be opened
 	loading  bool         // updates are history
@@ -49,15 +49,15 @@ type bridge struct {
 	queue  []*wire.User
 	turn   *drivenTurn
 	ended  bool              // the host ended its input
-	calls  []*driven         // those without a result, oldest first
+	calls  []*driven         // calls without a result, oldest first
 	asked  map[string]*asked // open questions to the host, by request id
 	plans  int
 	used   int64
 	window int64
 	cost   float64
 
-	message string // the id of the answer that is being written, empty if there is none
-	block   string // the type of its open block, empty if there is none
+	message string // the id of the answer that is being written, empty if none
+	block   string // the type of its open block, empty if none
 	index   int    // of that block
 	text    strings.Builder
 	last    string // the last text of the turn
@@ -65,7 +65,7 @@ type bridge struct {
 	closeInput func() // ends the agent's input
 }
 
-// capabilities are those of an agent that matter here.
+// capabilities are the capabilities of an agent that matter here.
 type capabilities struct {
 	LoadSession         bool
 	PromptCapabilities  struct{ Image, EmbeddedContext bool }
@@ -75,7 +75,7 @@ type capabilities struct {
 	}
 }
 
-// A drivenTurn is a prompt that the agent works on.
+// A drivenTurn is a prompt that the agent is working on.
 type drivenTurn struct {
 	uuids   []string
 	began   time.Time
@@ -90,7 +90,7 @@ type driven struct {
 	shown bool // the host received the call
 }
 
-// An asked is a question that the host was asked.
+// An asked is a question that was sent to the host.
 type asked struct {
 	req     *request
 	options []v1.PermissionOption
@@ -150,7 +150,7 @@ func (b *bridge) run(inner transport.Conn) {
 	b.conn.work.Wait()
 }
 
-// letters is a writer that never waits: send writes what was written to it.
+// letters is a writer that never blocks: send writes what was written to it.
 type letters struct {
 	mu   sync.Mutex
 	data []byte
@@ -180,7 +180,7 @@ func (l *letters) send(ctx context.Context, w io.Writer) {
 		l.data = nil
 		l.mu.Unlock()
 		if _, err := w.Write(data); err != nil {
-			return // the reader learns of it
+			return // the reader notices it
 		}
 	}
 }
@@ -202,12 +202,12 @@ func (b *bridge) emitSystem(subtype string, f object) {
 	b.emit(f)
 }
 
-// inform shows a sentence to people.
+// inform shows a message to people.
 func (b *bridge) inform(level, format string, args ...any) {
 	b.emitSystem("informational", object{"level": level, "content": fmt.Sprintf(format, args...)})
 }
 
-// respond answers a control request of the host.
+// respond responds to a control request of the host.
 func (b *bridge) respond(id string, payload any, err error) {
 	r := object{"subtype": "success", "request_id": id, "response": payload}
 	if err != nil {
@@ -258,7 +258,7 @@ func (b *bridge) readHost() {
 	b.mu.Unlock()
 }
 
-// endIfIdle ends the agent's input when the host ended its own and no turn runs.
+// endIfIdle ends the agent's input when the host ended its own and no turn is running.
 func (b *bridge) endIfIdle() {
 	if b.ended && b.turn == nil && len(b.queue) == 0 && !(b.opening && b.session == "" && b.failed == "") {
 		b.closeInput()
@@ -535,7 +535,7 @@ func (b *bridge) openSession(r *wire.Initialize, methods []string, login string,
 	})
 }
 
-// setFirst sets the options that flags named, from an index on.
+// setFirst sets the options that flags named, starting at an index.
 func (b *bridge) setFirst(index int, done func(error)) {
 	for ; index < len(b.start.options); index++ {
 		if value := b.start.options[index]; value != "" {
@@ -552,7 +552,7 @@ func (b *bridge) setFirst(index int, done func(error)) {
 	done(nil)
 }
 
-// prompt takes a prompt of the host.
+// prompt handles a prompt of the host.
 func (b *bridge) prompt(m *wire.User) {
 	if !b.opening { // a host that sends no initialize
 		b.open(&wire.Initialize{}, func(error) {})
@@ -580,12 +580,12 @@ func (b *bridge) prompt(m *wire.User) {
 	b.promptNext()
 }
 
-// promptNext starts the next turn if none runs.
+// promptNext starts the next turn if none is running.
 func (b *bridge) promptNext() {
 	for b.turn == nil && len(b.queue) > 0 && (b.session != "" || b.failed != "") {
 		m := b.queue[0]
 		b.queue = b.queue[1:]
-		b.endMessage("end_turn") // what the agent wrote between turns
+		b.endMessage("end_turn") // end what the agent wrote between turns
 		b.turn = &drivenTurn{uuids: []string{m.UUID}, began: time.Now()}
 		b.last = ""
 		var names []string
@@ -615,7 +615,7 @@ func (b *bridge) promptNext() {
 	b.endIfIdle()
 }
 
-// echo repeats a prompt if the host wants that.
+// echo repeats a prompt if the host asked for that.
 func (b *bridge) echo(m *wire.User) {
 	if b.start.echo {
 		again := *m
@@ -626,7 +626,7 @@ func (b *bridge) echo(m *wire.User) {
 	}
 }
 
-// blocks returns a prompt as the agent receives it.
+// blocks returns a prompt in the form that the agent receives.
 func (b *bridge) blocks(m *wire.User) ([]any, error) {
 	list := []any{}
 	for _, x := range m.Message.Content.All() {
@@ -666,7 +666,7 @@ func (b *bridge) blocks(m *wire.User) ([]any, error) {
 	return list, nil
 }
 
-// interrupt cancels the turn, and the prompts that wait if they are to go, too.
+// interrupt cancels the turn, and also the queued prompts if queued is set.
 func (b *bridge) interrupt(queued bool) object {
 	list := func() []string {
 		ids := []string{}
@@ -751,7 +751,7 @@ func (b *bridge) finish(p *promptResult, e *Error) {
 	b.emit(r)
 }
 
-// errorText returns the message of an error, and what it says in its data.
+// errorText returns the message of an error, with the details in its data.
 func errorText(e *Error) string {
 	var details string
 	var data struct{ Details, Message string }
@@ -788,14 +788,14 @@ func (b *bridge) handle(r *request) {
 	}
 }
 
-// event sends a piece of an answer, if the host wants pieces.
+// event sends a piece of an answer, if the host asked for pieces.
 func (b *bridge) event(e object) {
 	if b.start.partial {
 		b.emit(object{"type": "stream_event", "event": e, "parent_tool_use_id": nil})
 	}
 }
 
-// beginMessage begins an answer, unless one is being written.
+// beginMessage starts an answer, unless one is being written.
 func (b *bridge) beginMessage(id string) {
 	if b.message != "" {
 		return
@@ -807,7 +807,7 @@ func (b *bridge) beginMessage(id string) {
 	b.event(object{"type": "message_start", "message": b.apiMessage([]any{})})
 }
 
-// apiMessage returns an answer as the Messages API has it.
+// apiMessage returns an answer in the form of the Messages API.
 func (b *bridge) apiMessage(content []any) object {
 	return object{"id": b.message, "type": "message", "role": "assistant", "model": firstOf(b.current(indexModel), "unknown"), "content": content, "stop_reason": nil,
 		"stop_sequence": nil, "usage": object{"input_tokens": 0, "output_tokens": 0}}
@@ -853,7 +853,7 @@ func (b *bridge) chunk(kind string, u *update) {
 	var c struct{ Type, Text, URI, Name, MimeType string }
 	json.Unmarshal(u.Content, &c)
 	text := c.Text
-	if c.Type != "text" { // pictures and links of the agent: what can be shown of them
+	if c.Type != "text" { // pictures and links of the agent: show what is possible
 		text = "[" + strings.TrimSpace(c.Type+" "+firstOf(c.URI, c.Name, c.MimeType)) + "]"
 	}
 	if text == "" {
@@ -887,7 +887,7 @@ func (b *bridge) update(data json.RawMessage) {
 		b.chunk("text", &u)
 	case "agent_thought_chunk":
 		b.chunk("thinking", &u)
-	case "user_message_chunk": // a prompt of somebody else, or what the host knows
+	case "user_message_chunk": // a prompt of somebody else, or one that the host knows
 	case "tool_call", "tool_call_update":
 		b.called(&u)
 	case "plan":
@@ -940,13 +940,14 @@ func (b *bridge) update(data json.RawMessage) {
 		case "failed":
 			b.emitSystem("status", object{"status": nil, "compact_result": "failed", "compact_error": u.Error})
 		}
-	default: // nothing is lost
+	default: // pass it on, so that nothing is lost
 		b.emitSystem("acp_update", object{"update": data})
 	}
 }
 
 // called handles an update of a tool call. The host receives the call when its input is
-// complete: when it runs, when the agent asks about it, or when something else happens.
+// complete: when it runs, when the agent asks for permission, or when something else
+// happens.
 func (b *bridge) called(u *update) {
 	c := b.call(u)
 	if u.Status == "in_progress" || u.Status == "completed" || u.Status == "failed" {
@@ -958,7 +959,7 @@ func (b *bridge) called(u *update) {
 	}
 }
 
-// call returns the call that an update is about, with what the update says.
+// call returns the call of an update, with the update applied.
 func (b *bridge) call(u *update) *driven {
 	i := slices.IndexFunc(b.calls, func(c *driven) bool { return c.v.ToolCallID == u.ToolCallID })
 	if i < 0 {
@@ -969,7 +970,7 @@ func (b *bridge) call(u *update) *driven {
 	return b.calls[i]
 }
 
-// merge takes the members of an update in.
+// merge applies the members of an update.
 func (c *driven) merge(u *update) {
 	v := &c.v
 	v.Name = firstOf(u.Name, u.Meta.ClaudeCode.ToolName, u.Meta.Goose.ToolCall.ToolName, v.Name)
@@ -989,10 +990,10 @@ func (c *driven) merge(u *update) {
 	}
 }
 
-// toolName returns the name of the tool: the agent's own, else its kind.
+// toolName returns the name of the tool: the agent's own, or else its kind.
 func (c *driven) toolName() string { return firstOf(c.v.Name, c.v.Kind, "other") }
 
-// input returns the input of a call: the agent's own, else what it shows to people.
+// input returns the input of a call: the agent's own, or else what it shows to people.
 func (c *driven) input() json.RawMessage {
 	if in := bytes.TrimSpace(c.v.RawInput); len(in) > 2 && in[0] == '{' {
 		return c.v.RawInput
@@ -1028,7 +1029,7 @@ func (b *bridge) show(c *driven) {
 	b.emitBlock(object{"type": "tool_use", "id": id, "name": name, "input": input}, c.v.Meta.ClaudeCode.ParentToolUseID)
 }
 
-// showPending sends the calls that were announced and whose input is known.
+// showPending sends the announced calls whose input is known.
 func (b *bridge) showPending() {
 	for _, c := range b.calls {
 		if len(bytes.TrimSpace(c.v.RawInput)) > 2 {
@@ -1067,7 +1068,7 @@ func (b *bridge) finishCall(c *driven, text string, failed bool) {
 	b.emit(f)
 }
 
-// contentBlocks returns the content of a call as the Messages API has it.
+// contentBlocks returns the content of a call in the form of the Messages API.
 func contentBlocks(data json.RawMessage) (list []any) {
 	list = []any{}
 	var content []struct {
@@ -1125,7 +1126,7 @@ func (b *bridge) plan(u *update) {
 	b.finishCall(c, "The plan was updated.", false)
 }
 
-// permission asks the host whether a call may run.
+// permission asks the host for permission to run a call.
 func (b *bridge) permission(r *request) {
 	var p struct {
 		ToolCall update
@@ -1192,14 +1193,15 @@ func (b *bridge) askHost(q *asked, request object) {
 	b.emit(object{"type": "control_request", "request_id": id, "request": request})
 }
 
-// deny notes that a call was denied.
+// deny records that a call was denied.
 func (b *bridge) deny(c *driven, input json.RawMessage) {
 	if b.turn != nil {
 		b.turn.denials = append(b.turn.denials, object{"tool_name": c.toolName(), "tool_use_id": c.v.ToolCallID, "tool_input": input})
 	}
 }
 
-// outcomeOf returns the outcome that allows or rejects a call, always if a name is given.
+// outcomeOf returns the outcome that allows or rejects a call, permanently if a name is
+// given.
 func outcomeOf(options []v1.PermissionOption, allow bool, always string) object {
 	kinds := []v1.PermissionOptionKind{v1.PermissionOptionKindRejectOnce, v1.PermissionOptionKindRejectAlways}
 	if allow {
@@ -1256,8 +1258,8 @@ func (b *bridge) answer(r *wire.Response) {
 	}
 }
 
-// decided handles the answer about a permission. Only an answer that allows exactly this
-// call allows it.
+// decided handles the answer to a permission request. Only an answer that allows exactly
+// this call allows it.
 func (b *bridge) decided(q *asked, r *wire.Response) {
 	var d wire.PermissionResult
 	failed := r.Subtype != "success" || r.Decode(&d) != nil
@@ -1303,7 +1305,7 @@ func sameJSON(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// elicit asks the host what the agent, or an MCP server of it, wants to know.
+// elicit asks the host a question of the agent, or of one of its MCP servers.
 func (b *bridge) elicit(r *request) {
 	var p struct {
 		Message, Mode, URL, ElicitationID string
@@ -1323,7 +1325,7 @@ func (b *bridge) elicit(r *request) {
 	b.askHost(&asked{req: r}, ask)
 }
 
-// forHost brings a message to an MCP server of the host.
+// forHost passes a message to an MCP server of the host.
 func (b *bridge) forHost(r *request) {
 	var p struct {
 		ServerID, Method  string

@@ -15,7 +15,7 @@ import (
 // An editing is a session that a client has open. One goroutine, run, follows the session's
 // journal and writes everything that the client receives about it: updates, questions, and
 // the responses to prompts. So a question never overtakes an update, and the response to a
-// prompt comes behind the last update of its turn.
+// prompt comes after the last update of its turn.
 type editing struct {
 	srv    *server
 	hub    hub.Client
@@ -27,12 +27,12 @@ type editing struct {
 	stop context.CancelCauseFunc
 	done chan struct{} // closed when run has ended
 
-	choosing sync.Mutex // held by who sets an option
+	choosing sync.Mutex // held while an option is being set
 
-	gate  sync.Mutex // held while a prompt or an interrupt is on its way to the hub
+	gate  sync.Mutex // held while a prompt or an interrupt is being sent to the hub
 	mu    sync.Mutex
 	turns []*turn         // prompts without a response, in order
-	stops []chan struct{} // cancels while there was no prompt, until they are over
+	stops []chan struct{} // cancels without a prompt, until they are done
 	chosen
 }
 
@@ -43,12 +43,12 @@ type turn struct {
 	cancelled bool
 	quit      chan struct{} // closed when it is cancelled
 	sent      chan struct{} // closed when the hub has the prompt, or will not get it
-	began     chan struct{} // closed when the agent took it
+	began     chan struct{} // closed when the agent starts to process it
 	done      chan struct{} // closed when it has its response
-	taken     uint64        // the number of the entry by which the agent took it, 0 before
+	taken     uint64        // the number of the entry with which the agent started it, 0 before
 }
 
-// opened says how a session is opened.
+// opened describes how to open a session.
 type opened struct {
 	replay  bool // send its history
 	respond func(*editing) any
@@ -57,8 +57,8 @@ type opened struct {
 // errClosedSession ends an editing that the client closed, or opened again.
 var errClosedSession = errors.New("acp: the session was closed")
 
-// open follows a session and responds to the request that opens it. The response, and all
-// that is behind it, is written by the session's goroutine.
+// open follows a session and responds to the request that opens it. The session's goroutine
+// writes the response and everything after it.
 func (s *server) open(r *request, id string, x *setup, how opened) (any, error) {
 	if old := s.editing(id); old != nil {
 		s.closeEditing(old)
@@ -66,7 +66,7 @@ func (s *server) open(r *request, id string, x *setup, how opened) (any, error) 
 	e := &editing{srv: s, hub: s.cfg.Hub, id: id, client: *s.known(), setup: x, done: make(chan struct{})}
 	init, err := e.hub.Initialized(r.ctx, id)
 	if err != nil && (!how.replay || errors.Is(err, hub.ErrNotFound) || errors.Is(err, hub.ErrLocked) || r.ctx.Err() != nil) {
-		return nil, err // otherwise the history can be shown, though no agent can go on
+		return nil, err // otherwise the history can be shown, even if no agent can continue
 	}
 	if init != nil {
 		if err := e.setServers(r.ctx); err != nil {
@@ -86,8 +86,8 @@ func (s *server) open(r *request, id string, x *setup, how opened) (any, error) 
 	return later, nil
 }
 
-// setServers gives the agent the MCP servers of the client. They are not stored, so that the
-// agent, which may have been started again, gets them before each prompt.
+// setServers passes the client's MCP servers to the agent. They are not stored, so an agent,
+// which may have been restarted, gets them before each prompt.
 func (e *editing) setServers(ctx context.Context) error {
 	if len(e.setup.servers) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (e *editing) setServers(ctx context.Context) error {
 	return err
 }
 
-// end ends the goroutine and waits for it. Prompts without a response are cancelled.
+// end ends the goroutine and waits for it. It cancels prompts without a response.
 func (e *editing) end() {
 	e.stop(errClosedSession)
 	<-e.done
@@ -107,15 +107,15 @@ func (e *editing) send(u v1.SessionUpdate) {
 	e.srv.conn.notify("session/update", &v1.SessionNotification{SessionID: e.id, Update: u})
 }
 
-// A follower is what run knows of the journal.
+// A follower is the state of run while it follows the journal.
 type follower struct {
 	*editing
 	t    *translator
 	n    uint64              // the last entry that was handled
 	asks map[string]*openAsk // questions that have no answer, by id
-	held []*hub.Ask          // questions that the client was not asked yet
-	wait []*wire.User        // prompts that the agent has not taken yet, in order
-	echo string              // the uuid of the prompt of another client that was shown last
+	held []*hub.Ask          // questions that were not sent to the client yet
+	wait []*wire.User        // prompts that the agent has not started to process, in order
+	echo string              // the uuid of the last shown prompt of another client
 }
 
 // run follows the journal until the session is closed.
@@ -135,7 +135,7 @@ func (e *editing) run(r *request, how opened, state *hub.State) {
 	}
 	f.n = after
 	begun := false
-	var before []hub.Entry // what comes before the state: the history
+	var before []hub.Entry // entries before the state: the history
 	for e.ctx.Err() == nil {
 		var failed error
 		for entry, err := range e.hub.Attach(e.ctx, e.id, f.n) {
@@ -197,7 +197,7 @@ func (f *follower) replay(history []hub.Entry, last hub.Entry) {
 	for _, e := range kept {
 		switch e.Kind {
 		case hub.KindFrame:
-			if m, err := wire.Decode(e.Data); err == nil { // a record that cannot be read is left out
+			if m, err := wire.Decode(e.Data); err == nil { // skip a record that cannot be read
 				f.note(m)
 				f.t.message(m)
 			}
@@ -268,7 +268,7 @@ func (f *follower) entry(e *hub.Entry) {
 	}
 }
 
-// note takes in what a message says of the session's settings.
+// note applies what a message reveals about the session's settings.
 func (f *follower) note(m wire.Message) (changed bool) {
 	switch m := m.(type) {
 	case *wire.Init:
@@ -287,7 +287,7 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 		f.optionsChanged()
 	}
 	switch m := m.(type) {
-	case *wire.Init: // a turn begins; the echo of its prompt may come behind the first pieces of the answer
+	case *wire.Init: // a turn starts; the echo of its prompt may come after the first pieces of the answer
 		f.state(map[string]any{"state": "running"})
 		if len(f.wait) > 0 {
 			f.taken(f.wait[0])
@@ -336,7 +336,8 @@ func (e *editing) pending() []*turn {
 	return slices.Clone(e.turns)
 }
 
-// took notes that the agent took a prompt. It reports whether the prompt is of this client.
+// took records that the agent started to process a prompt. It reports whether the prompt is
+// from this client.
 func (e *editing) took(uuid string, n uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -379,8 +380,8 @@ func outcome(m *wire.Result) (*v1.PromptResponse, error) {
 	return nil, e
 }
 
-// finishTurns responds to prompts. Those that were cancelled end as cancelled, whatever
-// else happened.
+// finishTurns responds to prompts. Cancelled prompts end as cancelled, whatever else
+// happened.
 func (e *editing) finishTurns(which func(*turn) bool, result *v1.PromptResponse, err error) {
 	e.mu.Lock()
 	var over []*turn
@@ -403,7 +404,7 @@ func (e *editing) finishTurns(which func(*turn) bool, result *v1.PromptResponse,
 	e.idle(last, failed)
 }
 
-// finishAll responds to all prompts when the session is not followed any more.
+// finishAll responds to all prompts when the session is no longer followed.
 func (e *editing) finishAll(cause error) {
 	if errors.Is(cause, errClosedSession) {
 		e.finishTurns(func(*turn) bool { return true }, stopped(v1.StopReasonCancelled), nil)
@@ -412,7 +413,7 @@ func (e *editing) finishAll(cause error) {
 	e.finishTurns(func(*turn) bool { return true }, nil, errorf(CodeInternal, "the session ended: %v", cause))
 }
 
-// prompt is called by the reader, so that a cancel behind it finds the turn.
+// prompt is called by the reader, so that a later cancel finds the turn.
 func (s *server) prompt(r *request) {
 	var p v1.PromptRequest
 	err := r.decode(&p)
@@ -447,8 +448,8 @@ func (s *server) prompt(r *request) {
 	})
 }
 
-// submit gives a prompt to the hub, behind those before it. It waits for the end of those
-// that were cancelled, so that their interrupt does not end this one.
+// submit sends a prompt to the hub after the earlier ones. It waits for the end of cancelled
+// prompts, so that their interrupt does not end this one.
 func (e *editing) submit(t *turn, m *wire.User) {
 	defer close(t.sent)
 	for _, wait := range e.before(t) {
@@ -472,8 +473,9 @@ func (e *editing) submit(t *turn, m *wire.User) {
 	e.finishTurns(func(x *turn) bool { return x == t }, stopped(v1.StopReasonCancelled), rpcError(err))
 }
 
-// before returns what a prompt waits for: the one before it is with the hub, those that
-// were cancelled are over, and so is a cancel of nothing: it must not end this one.
+// before returns what a prompt must wait for: the previous prompt must be sent to the hub,
+// cancelled prompts must have ended, and so must a cancel without a prompt, because it must
+// not end this one.
 func (e *editing) before(t *turn) (list []<-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -516,8 +518,8 @@ func (e *editing) cancelAll() {
 	e.cancelTurns(e.pending())
 }
 
-// cancelTurns marks prompts as cancelled and interrupts what runs. The responses follow
-// when the turn has ended.
+// cancelTurns marks prompts as cancelled and interrupts the running one. The responses
+// follow when the turn has ended.
 func (e *editing) cancelTurns(turns []*turn) {
 	e.mu.Lock()
 	for _, t := range turns {
@@ -540,10 +542,10 @@ func (e *editing) cancelTurns(turns []*turn) {
 	})
 }
 
-// interrupt ends prompts that were cancelled: it takes those back that wait, and interrupts
-// those that run. One that the agent takes while it is interrupted is interrupted again.
+// interrupt ends cancelled prompts: it drops queued ones, and interrupts running ones. A
+// prompt that the agent starts in the meantime is interrupted again.
 func (e *editing) interrupt(turns []*turn) {
-	for _, t := range slices.Backward(turns) { // so that none takes the place of another
+	for _, t := range slices.Backward(turns) { // last first, so that none starts in place of another
 		select {
 		case <-t.sent:
 		case <-e.ctx.Done():

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// elicit asks the client what an MCP server wants to know.
+// elicit sends the client a question of an MCP server.
 func (f *follower) elicit(ctx context.Context, q *hub.Ask) {
 	var req wire.Elicitation
 	json.Unmarshal(q.Request, &req)
@@ -36,7 +36,7 @@ func (f *follower) elicit(ctx context.Context, q *hub.Ask) {
 	}, &wire.ElicitResult{Action: "cancel"})
 }
 
-// form sends an elicitation. Failed is the answer if the client cannot show it.
+// form sends an elicitation. failed is the answer if the client cannot show it.
 func (f *follower) form(ctx context.Context, q *hub.Ask, params *v1.CreateElicitationRequest, answer func(*v1.CreateElicitationResponse) any, failed any) {
 	call, err := f.srv.conn.send("elicitation/create", params)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *follower) form(ctx context.Context, q *hub.Ask, params *v1.CreateElicit
 	})
 }
 
-// A question is one of those that the model asks the user.
+// A question is a question of the model to the user.
 type question struct {
 	Question    string `json:"question"`
 	Header      string `json:"header"`
@@ -68,8 +68,8 @@ type question struct {
 	} `json:"options"`
 }
 
-// askChoice asks what the model wants the user to choose: with a form if the client can
-// show one, else as a permission request, if that can express it.
+// askChoice sends the client the model's questions: with a form if the client can show
+// one, or else as a permission request, if that can express them.
 func (f *follower) askChoice(ctx context.Context, q *hub.Ask) {
 	var req wire.CanUseTool
 	var in struct {
@@ -96,7 +96,8 @@ func (f *follower) askChoice(ctx context.Context, q *hub.Ask) {
 	}
 }
 
-// answers allows the call of AskUserQuestion with what the user chose.
+// answers returns the result that allows the call of AskUserQuestion with the user's
+// choices.
 func answers(req *wire.CanUseTool, chosen map[string]string) *wire.PermissionResult {
 	var input map[string]json.RawMessage
 	json.Unmarshal(req.Input, &input)

@@ -8,7 +8,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// modeNames are the permission modes that a client offers, in order.
+// modeNames are the permission modes that clients can choose from, in order.
 var modeNames = []v1.SessionMode{
 	{ID: string(wire.ModeDefault), Name: "Manual", Description: "Ask before calls that change something"},
 	{ID: string(wire.ModeAcceptEdits), Name: "Accept edits", Description: "Edit files without asking"},
@@ -26,13 +26,14 @@ const (
 	defaultValue = "default"
 )
 
-// chosen is what was chosen for a session. It is guarded by the mutex of the editing.
+// chosen holds the current options of a session. It is guarded by the mutex of the editing.
 type chosen struct {
-	init   wire.InitializeResponse // what the agent offers
+	init   wire.InitializeResponse // the agent's offer
 	mode   string
 	model  string
 	effort string
-	// setting is the option that the client is setting: what the journal says of it is older.
+	// setting is the option that the client is setting: entries of the journal about it are
+	// older.
 	setting string
 }
 
@@ -54,8 +55,7 @@ func firstMode(m wire.PermissionMode, other string) string {
 	return string(m)
 }
 
-// setChosen changes what was chosen as the journal says, and reports whether that made a
-// difference.
+// setChosen applies a change from the journal, and reports whether it made a difference.
 func (e *editing) setChosen(f func(*chosen)) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,7 +72,7 @@ func (e *editing) setChosen(f func(*chosen)) bool {
 	return mode != e.mode || model != e.model || effort != e.effort
 }
 
-// offered returns the modes that the session can have.
+// offered returns the available modes of the session.
 func (c *chosen) offered() []v1.SessionMode {
 	list := slices.Clone(modeNames)
 	if !slices.ContainsFunc(list, func(m v1.SessionMode) bool { return m.ID == c.mode }) {
@@ -88,7 +88,7 @@ func (e *editing) modes() *v1.SessionModeState {
 	return &v1.SessionModeState{CurrentModeID: e.mode, AvailableModes: e.offered()}
 }
 
-// options returns what can be chosen, and what is.
+// options returns the available options and their current values.
 func (e *editing) options() []v1.SessionConfigOption {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,7 +120,7 @@ func (e *editing) options() []v1.SessionConfigOption {
 	return list
 }
 
-// levels returns the levels of effort that the model has.
+// levels returns the effort levels of the model.
 func (c *chosen) levels() (list []string) {
 	for _, m := range c.init.Models {
 		if m.Value == c.model {
@@ -139,13 +139,13 @@ func capital(s string) string {
 	return string(s[0]-'a'+'A') + s[1:]
 }
 
-// optionsChanged sends what is chosen now.
+// optionsChanged sends the current options.
 func (f *follower) optionsChanged() {
 	f.send(v1.SessionUpdate{CurrentModeUpdate: &v1.CurrentModeUpdate{CurrentModeID: f.modes().CurrentModeID}})
 	f.send(v1.SessionUpdate{ConfigOptionUpdate: &v1.ConfigOptionUpdate{ConfigOptions: f.options()}})
 }
 
-// controlled takes in a setting that somebody changed.
+// controlled applies a change of a setting by somebody else.
 func (f *follower) controlled(request json.RawMessage) {
 	var r struct {
 		Subtype  string         `json:"subtype"`
@@ -212,8 +212,8 @@ func (s *server) setOption(r *request, p *v1.SetSessionConfigOptionRequest) (any
 	return &v1.SetSessionConfigOptionResponse{ConfigOptions: e.options()}, nil
 }
 
-// startSetting makes the caller the one who sets an option, until it calls the function that
-// is returned.
+// startSetting reserves the setting of an option for the caller, until it calls the returned
+// function.
 func (e *editing) startSetting(id string) (end func()) {
 	e.choosing.Lock()
 	e.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// userMessage returns a prompt as the agent receives it.
+// userMessage returns a prompt in the form that the agent receives.
 func userMessage(blocks []v1.ContentBlock) (*wire.User, error) {
 	var list, behind []wire.Block
 	for i, b := range blocks {
@@ -69,8 +69,7 @@ func imageSource(b *v1.ImageContent) (*wire.Source, error) {
 	return nil, errorf(CodeInvalidParams, "session/prompt: an image needs data, or a uri on the web")
 }
 
-// link returns what stands for a resource in the text of a prompt: a mention of a file, or
-// a link.
+// link returns the text of a resource in a prompt: a mention of a file, or a link.
 func link(name, uri string) string {
 	u, err := url.Parse(uri)
 	if err == nil && u.Scheme == "file" {
@@ -85,7 +84,7 @@ func link(name, uri string) string {
 	return fmt.Sprintf("[%s](%s)", name, uri)
 }
 
-// steer adds to the turn that runs.
+// steer adds to the running turn.
 func (s *server) steer(r *request, p *v1.PromptRequest) (any, error) {
 	e, err := s.opened(p.SessionID)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A Config says what a connection serves.
+// A Config configures a connection.
 type Config struct {
-	// Hub runs the sessions, on behalf of whoever uses the client. It is required. The
-	// agents of sessions get [hub.Args] as [hub.Spec.Agent].
+	// Hub runs the sessions, on behalf of the user of the client. It is required. The agents of
+	// sessions get [hub.Args] as [hub.Spec.Agent].
 	Hub hub.Client
 	// Args are flags of the agent, for every session that is opened.
 	Args []string
@@ -48,7 +48,7 @@ func Serve(ctx context.Context, cfg Config, r io.Reader, w io.Writer) error {
 	s := &server{cfg: cfg, sessions: map[string]*editing{}}
 	s.conn = newConn(ctx, w, s.handle)
 	s.conn.log = cfg.Log
-	// A reader cannot be woken; whoever ends ctx ends the stream, too.
+	// A reader cannot be woken, so the end of ctx closes the stream.
 	stopped := context.AfterFunc(ctx, func() {
 		if c, ok := r.(io.Closer); ok {
 			c.Close()
@@ -66,18 +66,18 @@ func Serve(ctx context.Context, cfg Config, r io.Reader, w io.Writer) error {
 	return err
 }
 
-// A client is what is known of the program at the other end.
+// A client describes the program at the other end.
 type client struct {
 	version    int // of the protocol
 	notices    bool
 	compaction bool
 	forms      bool // elicitation with forms
 	urls       bool // elicitation with pages
-	terminals  bool // the output of commands, streamed
+	terminals  bool // streams the output of commands
 }
 
-// A server is one connection with an editor. The connection's reader calls handle; every
-// session has a goroutine of its own, which writes all that belongs to it.
+// A server is one connection with an editor. The connection's reader calls handle; every session
+// has its own goroutine, which writes everything that belongs to it.
 type server struct {
 	cfg  Config
 	conn *conn
@@ -87,14 +87,14 @@ type server struct {
 	sessions map[string]*editing
 }
 
-// A method serves one kind of request. If inOrder is set, the reader calls it, before it
-// reads on: it must not wait. Otherwise serve runs in a goroutine of its own.
+// A method serves one kind of request. If inOrder is set, the reader calls serve before it
+// continues, so serve must not block. Otherwise serve runs in its own goroutine.
 type method struct {
 	inOrder bool
 	serve   func(*server, *request)
 }
 
-// beside makes a method that runs beside others.
+// beside returns a method that runs concurrently with others.
 func beside[P any](f func(*server, *request, *P) (any, error)) method {
 	return method{serve: func(s *server, r *request) {
 		p := new(P)
@@ -158,7 +158,7 @@ func (s *server) handle(r *request) {
 	}
 }
 
-// respondBeside responds without making the reader wait.
+// respondBeside responds without blocking the reader.
 func (s *server) respondBeside(r *request, err error) {
 	if r.id != nil {
 		s.conn.work.Go(func() { r.respond(nil, err) })
@@ -227,7 +227,7 @@ func (s *server) initialize(r *request) {
 			TerminalOutput bool `json:"terminal_output"`
 		}
 		json.Unmarshal(c.Meta, &meta)
-		s.client.terminals = meta.TerminalOutput && s.client.version == 1 // version 2 has terminals of its own
+		s.client.terminals = meta.TerminalOutput && s.client.version == 1 // version 2 has its own terminals
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -257,8 +257,8 @@ func (s *server) initialize(r *request) {
 	s.conn.work.Go(func() { r.respond(result, nil) })
 }
 
-// authMethods lists the ways to get a key. Agents of Parley take theirs from the
-// environment, so a client can only try again.
+// authMethods lists the ways to get a key. Agents of Parley read theirs from the environment, so a
+// client can only try again.
 var authMethods = []v1.AuthMethod{{AuthMethodAgent: &v1.AuthMethodAgent{ID: "api-key", Name: "API key",
 	Description: "Set ANTHROPIC_API_KEY, or the variables of another provider, in the environment of the agent."}}}
 
@@ -269,7 +269,7 @@ func (s *server) authenticate(_ *request, p *v1.AuthenticateRequest) (any, error
 	return empty{}, s.authorized()
 }
 
-// logout has nothing to forget: a key is part of the environment.
+// logout does nothing: a key is part of the environment.
 func (s *server) logout(*request, *v1.LogoutRequest) (any, error) { return empty{}, nil }
 
 // authorized returns an error if the agent has no key.
@@ -309,7 +309,7 @@ func (s *server) resumeSession(r *request, p *v1.ResumeSessionRequest) (any, err
 	}})
 }
 
-// reopen opens a session that exists.
+// reopen opens an existing session.
 func (s *server) reopen(r *request, id, cwd string, dirs []string, servers []v1.McpServer, meta json.RawMessage, how opened) (any, error) {
 	x, err := s.newSetup(cwd, dirs, servers, meta)
 	if err != nil {
@@ -381,7 +381,7 @@ func (s *server) listSessions(r *request, p *v1.ListSessionsRequest) (any, error
 	return result, nil
 }
 
-// list returns the sessions, the one that changed last first.
+// list returns the sessions, most recently changed first.
 func (s *server) list(ctx context.Context, cwd string) ([]v1.SessionInfo, error) {
 	var all []v1.SessionInfo
 	stamp := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -430,14 +430,14 @@ func (s *server) closeSession(r *request, p *v1.CloseSessionRequest) (any, error
 	return empty{}, nil
 }
 
-// editing returns a session that the client has open, nil if it has not.
+// editing returns a session that the client has open, or nil.
 func (s *server) editing(id string) *editing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sessions[id]
 }
 
-// opened is editing with an error.
+// opened is like editing but returns an error.
 func (s *server) opened(id string) (*editing, error) {
 	if e := s.editing(id); e != nil {
 		return e, nil
@@ -445,7 +445,7 @@ func (s *server) opened(id string) (*editing, error) {
 	return nil, errorf(CodeNotFound, "the session %q is not open; use session/new, session/load or session/resume", id)
 }
 
-// closeEditing ends what the connection does for a session.
+// closeEditing ends a session of the connection.
 func (s *server) closeEditing(e *editing) {
 	s.mu.Lock()
 	if s.sessions[e.id] == e {

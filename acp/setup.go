@@ -10,15 +10,15 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A setup is what a client brings to a session.
+// A setup is the client's configuration of a session.
 type setup struct {
 	args []string // flags of the agent
 	// servers are MCP servers, by name. They last as long as the client has the session
-	// open, and are stored nowhere: they may hold keys.
+	// open, and are not stored, because they may contain keys.
 	servers map[string]*wire.MCPServerConfig
 }
 
-// newSetup returns what a client brings. The error is one for the client.
+// newSetup returns the setup for a client's parameters. Its error is for the client.
 func (s *server) newSetup(cwd string, dirs []string, servers []v1.McpServer, meta json.RawMessage) (*setup, error) {
 	x := &setup{args: slices.Clone(s.cfg.Args), servers: map[string]*wire.MCPServerConfig{}}
 	if !filepath.IsAbs(cwd) {
@@ -52,7 +52,7 @@ func (x *setup) spec() json.RawMessage {
 	return hub.Args{Args: x.args}.Spec()
 }
 
-// serverOf returns an MCP server as the agent knows it, nil if it is of an unknown type.
+// serverOf converts an MCP server to the agent's form, nil if its type is unknown.
 func serverOf(m v1.McpServer) (name string, c *wire.MCPServerConfig) {
 	switch {
 	case m.McpServerStdio != nil:

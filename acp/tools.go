@@ -56,17 +56,18 @@ type todo struct {
 	Status  string `json:"status"`
 }
 
-// A tool says how calls of a tool are shown.
+// A tool describes how calls of a tool are shown.
 type tool struct {
 	kind v1.ToolKind
-	// before is the title while the input is not known.
+	// before is the title while the input is unknown.
 	before string
 	// title returns the title of a call; rel shortens paths.
 	title func(in *toolInput, rel func(string) string) string
-	// located says that calls have locations, and so an empty list before the input is known.
+	// located means that calls have locations, and so an empty list before the input is
+	// known.
 	located bool
-	// console says that the result is the output of a command, fenced that it is text to be
-	// shown as it is, silent that the content from before shows it already.
+	// console means that the result is the output of a command, fenced that it is text to
+	// show verbatim, silent that the earlier content shows it already.
 	console, fenced, silent bool
 }
 
@@ -150,7 +151,7 @@ func flag(s string, on bool) string {
 
 func quote(s string) string { return flag(" `"+s+"`", s != "") }
 
-// A shownCall is what an editor shows of a call.
+// A shownCall is the presentation of a call in an editor.
 type shownCall struct {
 	title     string
 	kind      v1.ToolKind
@@ -166,7 +167,7 @@ func toolOf(name string) *tool {
 	return &tool{kind: v1.ToolKindOther, before: name}
 }
 
-// show returns how a call is shown. Its input may be a part of what it will be.
+// show returns the presentation of a call. Its input may be incomplete.
 func show(name string, input json.RawMessage, cwd string) shownCall {
 	t := toolOf(name)
 	s := shownCall{title: t.before, kind: t.kind, content: []v1.ToolCallContent{}}
@@ -211,7 +212,7 @@ func located(path string, line int64) []v1.ToolCallLocation {
 	return []v1.ToolCallLocation{{Path: path, Line: line}}
 }
 
-// diffs returns what a call would change in a file.
+// diffs returns the changes that a call would make to a file.
 func diffs(path string, in *toolInput) []v1.ToolCallContent {
 	list := []v1.ToolCallContent{}
 	add := func(before *string, after string) {
@@ -245,7 +246,7 @@ func textContent(s string) []v1.ToolCallContent {
 	return []v1.ToolCallContent{{Content: &v1.Content{Content: text(s)}}}
 }
 
-// relative returns a path as seen from the working directory, if it is below it.
+// relative returns a path relative to the working directory, if it is below it.
 func relative(cwd, path string) string {
 	if !filepath.IsAbs(path) || cwd == "" {
 		return path
@@ -257,10 +258,10 @@ func relative(cwd, path string) string {
 	return rel
 }
 
-// emptyLine is the number of a last line that is empty, as Read writes it.
+// emptyLine matches the number of an empty last line, as Read writes it.
 var emptyLine = regexp.MustCompile(`\n\s*\d+\t$`)
 
-// result returns the content that shows the result of a call; nil leaves what is shown.
+// result returns the content that shows the result of a call; nil keeps the current content.
 func (t *tool) result(r *wire.ToolResultBlock, structured json.RawMessage) []v1.ToolCallContent {
 	if t.silent && !r.IsError {
 		return nil
@@ -291,7 +292,7 @@ func (t *tool) result(r *wire.ToolResultBlock, structured json.RawMessage) []v1.
 	return list
 }
 
-// blockOf returns a block of a message as the protocol has it.
+// blockOf converts a block of a message to the protocol.
 func blockOf(b wire.Block) (v1.ContentBlock, bool) {
 	switch b := b.(type) {
 	case *wire.TextBlock:
@@ -324,7 +325,7 @@ func resultText(r *wire.ToolResultBlock) string {
 	return b.String()
 }
 
-// fence returns text as a code block of Markdown, whatever the text holds.
+// fence returns text as a code block of Markdown, whatever the text contains.
 func fence(language, s string) string {
 	ticks := "```"
 	for strings.Contains(s, ticks) {
@@ -333,7 +334,7 @@ func fence(language, s string) string {
 	return ticks + language + "\n" + s + "\n" + ticks
 }
 
-// planOf returns the plan that a list of tasks is.
+// planOf returns the plan for a list of tasks.
 func planOf(todos []todo) *v1.Plan {
 	p := &v1.Plan{Entries: []v1.PlanEntry{}}
 	for _, t := range todos {
@@ -348,8 +349,7 @@ func planOf(todos []todo) *v1.Plan {
 	return p
 }
 
-// completeMembers returns the members of a JSON object of which the end may be missing,
-// as far as they are complete.
+// completeMembers returns the complete members of a JSON object whose end may be missing.
 func completeMembers(partial []byte) map[string]json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(partial))
 	members := map[string]json.RawMessage{}

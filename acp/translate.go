@@ -11,24 +11,24 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A translator makes updates of the messages of an agent. It is used by one goroutine.
+// A translator translates the messages of an agent to updates. It is used by one goroutine.
 //
-// The pieces of an answer may be missing, from some point of a block on: then the rest
-// comes with the whole block. Every call that an update names was announced by a tool_call.
+// Pieces of an answer may be missing from some point of a block on: then the rest comes with the whole
+// block. Every call that an update names was announced by a tool_call.
 type translator struct {
 	cwd    string
 	client client
 	emit   func(v1.SessionUpdate)
 
-	replay  bool               // what comes is history
+	replay  bool               // the messages are history
 	streams map[string]*stream // answers that are being written, by parent call
 	calls   map[string]*shown  // calls without a result, by the agent's id
 	order   []string           // their ids, oldest first
 	seen    map[string]int     // how often an id was used
 	tasks   map[string]*todo   // the task list, by id
 	taskIDs []string
-	window  int64 // tokens that fit into the context
-	used    int64 // tokens that are in it
+	window  int64 // size of the context in tokens
+	used    int64 // tokens in the context
 	compact int   // compactions so far
 }
 
@@ -36,32 +36,31 @@ type translator struct {
 type stream struct {
 	id     string
 	blocks []*piece
-	next   int // the block that comes next as a whole
+	next   int // the next block that comes as a whole
 }
 
-// A piece is a block of a stream, as far as it was sent.
+// A piece is the part of a block of a stream that was sent.
 type piece struct {
 	kind string // of the block
-	sent string // text that updates carried
+	sent string // text that was sent in updates
 	call string // the id of a tool call
-	json []byte // of its input, until its path is known
+	json []byte // its input, until the path is known
 	path bool   // its path was sent
 }
 
-// A shown is a call that the client knows.
+// A shown is a call that was sent to the client.
 type shown struct {
-	id      string // as the client knows it
+	id      string // the client's id of it
 	name    string
 	silent  bool // no update may name it: it is part of the plan
 	started bool // it was reported as in progress
 	parent  string
-	title   string // as it was sent last
-	content string // the same, as JSON
+	title   string // as last sent
+	content string // as last sent, in JSON
 	input   json.RawMessage
-	// terminal says that the client shows the output of the call in a terminal, whose id is that
-	// of the call.
+	// terminal means that the client shows the output of the call in a terminal with the id of the call.
 	terminal bool
-	extra    map[string]any // of the member _meta of the next update
+	extra    map[string]any // for the member _meta of the next update
 }
 
 func newTranslator(cwd string, c client, emit func(v1.SessionUpdate)) *translator {
@@ -191,11 +190,10 @@ func (t *translator) chunk(s *stream, parent string, p *piece, more string) {
 	}
 }
 
-// maxPartial is up to how many bytes of an input are searched for its path.
+// maxPartial is the number of bytes of an input that are searched for its path.
 const maxPartial = 64 << 10
 
-// partialInput sends the path that a call is about as soon as it is known, so that
-// editors follow.
+// partialInput sends the path of a call as soon as it is known, so that editors can follow.
 func (t *translator) partialInput(p *piece, more string) {
 	c := t.calls[p.call]
 	if c == nil || c.silent || p.path || len(p.json) > maxPartial {
@@ -212,13 +210,13 @@ func (t *translator) partialInput(p *piece, more string) {
 	t.update(c, v1.ToolCallUpdate{Title: s.title, Locations: s.locations, RawInput: input})
 }
 
-// begin announces a call, unless it is known. Input is nil if it is not known yet.
+// begin announces a call, unless it was announced. input is nil if it is not known yet.
 func (t *translator) begin(id, name, parent string, input json.RawMessage) *shown {
 	if c := t.calls[id]; c != nil {
 		return c
 	}
 	c := &shown{id: id, name: name, parent: parent, silent: planTool(name)}
-	if t.seen[id]++; t.seen[id] > 1 { // a provider used the id again
+	if t.seen[id]++; t.seen[id] > 1 { // a provider reused the id
 		c.id = fmt.Sprintf("%s#%d", id, t.seen[id])
 	}
 	t.calls[id] = c
@@ -270,7 +268,7 @@ func (t *translator) assistant(m *wire.Assistant) {
 		t.streams[m.ParentToolUseID] = s
 	}
 	if m.IsAPIError || m.Error != "" {
-		return // the result says it
+		return // it is in the result
 	}
 	for _, b := range m.Message.Content.All() {
 		var p *piece
@@ -354,7 +352,7 @@ func (t *translator) user(m *wire.User) {
 func (t *translator) resultOf(r *wire.ToolResultBlock, structured json.RawMessage) {
 	c := t.calls[r.ToolUseID]
 	if c == nil {
-		return // no client was shown the call
+		return // the call was not shown to the client
 	}
 	if c.silent {
 		t.planned(c, structured)
@@ -376,8 +374,8 @@ func (t *translator) resultOf(r *wire.ToolResultBlock, structured json.RawMessag
 
 var exitCode = regexp.MustCompile(`^Exit code (\d+)\n?`)
 
-// terminalOutput sends the output of a command, if there is any, to the client's terminal. The update that
-// ends the call says how the command ended.
+// terminalOutput sends the output of a command, if any, to the client's terminal. The update that ends the
+// call reports how the command ended.
 func (t *translator) terminalOutput(c *shown, r *wire.ToolResultBlock, printed bool) {
 	output, code := r.Content.String(), 0
 	if m := exitCode.FindStringSubmatch(output); m != nil {
@@ -400,7 +398,7 @@ func rawOutput(r *wire.ToolResultBlock) json.RawMessage {
 	return mustJSON(r.Content)
 }
 
-// patched adds to the update of an edit what it changed in the file, and where.
+// patched adds the change of the file and its location to the update of an edit.
 func (t *translator) patched(u *v1.ToolCallUpdate, structured json.RawMessage) {
 	var out struct {
 		FilePath        string `json:"filePath"`
@@ -431,7 +429,7 @@ func (t *translator) patched(u *v1.ToolCallUpdate, structured json.RawMessage) {
 	}
 }
 
-// planned takes the result of a tool that keeps tasks in.
+// planned applies the result of a tool that manages tasks.
 func (t *translator) planned(c *shown, structured json.RawMessage) {
 	var in struct {
 		Subject string `json:"subject"`
@@ -490,7 +488,7 @@ func (t *translator) forget(id string) {
 	}
 }
 
-// endCalls reports the calls that have no result as failed: there will be none.
+// endCalls reports the calls without a result as failed, because there will be none.
 func (t *translator) endCalls(why string) {
 	for len(t.order) > 0 {
 		t.finish(t.order[0], v1.ToolCallUpdate{Status: v1.ToolCallStatusFailed, Content: textContent(why)})

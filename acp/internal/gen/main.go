@@ -1,10 +1,11 @@
-// Command gen makes Go types of the published JSON Schema of the Agent Client Protocol.
+// Command gen generates Go types from the published JSON Schema of the Agent Client
+// Protocol.
 //
 //	go run ./acp/internal/gen -schema DIR -version 1
 //
 // DIR is the directory "schema" of the npm package @agentclientprotocol/sdk. The types of
 // version N go to acp/internal/vN. The stable schema, without its descriptions, goes to
-// acp/testdata, where tests hold every frame against it.
+// acp/testdata, where tests validate every frame with it.
 package main
 
 import (
@@ -24,10 +25,10 @@ import (
 	"unicode"
 )
 
-// left are methods that Parley has no use for; types that only they need are left out.
+// left are methods that Parley does not use; types that only they need are left out.
 var left = []string{"providers/", "proxy/", "auth/status", "nes/", "document/"}
 
-// also are types that members of several types hold, so that nothing refers to them.
+// also are types to which nothing refers, because members of several types contain them.
 var also = []string{"SessionConfigSelectOption"}
 
 // alwaysWritten are optional members that are written as null if they are not set,
@@ -87,7 +88,7 @@ func main() {
 	}
 }
 
-// strip writes the stable schema without its prose.
+// strip writes the stable schema without its descriptions.
 func strip(from string, version int) error {
 	data, err := os.ReadFile(filepath.Join(from, "schema.json"))
 	if err != nil {
@@ -104,8 +105,8 @@ func strip(from string, version int) error {
 	return os.WriteFile(fmt.Sprintf("acp/testdata/schema-v%d.json", version), append(small, '\n'), 0o644)
 }
 
-// withoutProse removes descriptions and extensions; names says that the members of v are
-// names, not keywords.
+// withoutProse removes descriptions and extensions; names reports that the members of v
+// are names, not keywords.
 func withoutProse(v any, names bool) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -183,7 +184,7 @@ func tagOf(data []byte, member string) (string, error) {
 }
 `
 
-// need has a definition generated, if it becomes a type.
+// need queues a definition for generation.
 func (g *generator) need(name string) {
 	if !g.seen[name] {
 		g.seen[name] = true
@@ -191,10 +192,10 @@ func (g *generator) need(name string) {
 	}
 }
 
-// variants are the alternatives of a union.
+// variants returns the alternatives of a union.
 func (n *node) variants() []*node { return append(slices.Clone(n.OneOf), n.AnyOf...) }
 
-// single returns what a schema that only refers to another stands for.
+// single returns the target of a schema that only refers to another.
 func single(n *node) *node {
 	if len(n.AllOf) == 1 && n.Properties == nil {
 		return n.AllOf[0]
@@ -235,7 +236,7 @@ func (n *node) isEnum() bool {
 	return true
 }
 
-// tag returns the member with a constant that tells a variant of a union from others.
+// tag returns the constant member that distinguishes a variant of a union from others.
 func (n *node) tag() (member, value string) {
 	for _, k := range slices.Sorted(maps.Keys(n.Properties)) {
 		if s, ok := n.Properties[k].Const.(string); ok {
@@ -245,8 +246,8 @@ func (n *node) tag() (member, value string) {
 	return "", ""
 }
 
-// isTagged reports whether a definition is nothing but a union in which one member names
-// the variant.
+// isTagged reports whether a definition is only a union in which one member names the
+// variant.
 func (n *node) isTagged() bool {
 	if n.Properties != nil || len(n.variants()) == 0 {
 		return false
@@ -260,8 +261,8 @@ func (n *node) isTagged() bool {
 	return found > 0
 }
 
-// goType returns the Go type of a schema, and whether its zero value is not a value of
-// its own, so that a pointer is needed to leave it out.
+// goType returns the Go type of a schema, and whether a pointer is needed to leave it
+// out, because its zero value is not distinct.
 func (g *generator) goType(n *node) (name string, isStruct bool) {
 	n = single(n)
 	if n.Ref != "" {
@@ -355,8 +356,8 @@ func (g *generator) define(name string) {
 	}
 }
 
-// fields writes the members of an object. Those of its variants, if it has some, are all
-// there, and optional.
+// fields writes the members of an object. Members of its variants, if any, are all
+// included as optional.
 func (g *generator) fields(name string, d *node) {
 	type field struct {
 		schemas  []*node
