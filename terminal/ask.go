@@ -16,24 +16,24 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A question is something that a person must answer. Its subject is printed once; the
-// live region has the choices.
+// A question is something that a person must answer. Its subject is printed once; the live
+// region shows the choices.
 type question struct {
 	ask    *hub.Ask // nil for questions of the screen itself
-	print  func()   // prints what it is about
+	print  func()   // prints the subject
 	steps  []*step
-	at     int // the step that is being answered
+	at     int // the current step
 	finish func() (json.RawMessage, error)
-	// cancel is the answer of Esc.
+	// cancel returns the answer for Esc.
 	cancel func() json.RawMessage
 	own    func(answer string) // for questions of the screen itself
 
 	printed bool
 	listed  *step // the step whose answers were printed; only without a live region
 	queried bool  // the terminal was asked whether it has shown the question
-	armed   bool  // it has: keys are answers from now on
+	armed   bool  // the terminal has shown it: keys are answers from now on
 	sent    bool
-	shown   string // the hash of what was shown
+	shown   string // the hash of the question as shown
 }
 
 // A step is one choice or one text.
@@ -43,9 +43,9 @@ type step struct {
 	multi   bool
 	chosen  []bool
 	at      int
-	input   *editor // the text that is being typed; nil while options are chosen
+	input   *editor // the text that is being typed; nil while options are shown
 	text    string  // the text that was typed
-	picked  string  // the value of the option
+	picked  string  // the value of the chosen option
 	check   func(text string) error
 	problem string
 }
@@ -55,8 +55,8 @@ type option struct {
 	key   string // the letter that chooses it
 	label string
 	value string
-	text  string // asks for a text, with this label
-	do    func() // does something and leaves the question open
+	text  string // asks for text, with this label
+	do    func() // runs and leaves the question open
 }
 
 // ask adds a question of the agent.
@@ -76,7 +76,7 @@ func (s *screen) ask(a *hub.Ask) {
 	s.asks = append(s.asks, q)
 }
 
-// answered removes a question that has an answer, from here or elsewhere.
+// answered removes a question that was answered, here or elsewhere.
 func (s *screen) answered(ans *hub.Answer) {
 	for i, q := range s.asks {
 		if q.ask == nil || q.ask.ID != ans.Ask {
@@ -111,8 +111,8 @@ func (s *screen) current() *question {
 	return q
 }
 
-// arm is called when the next write brings everything to the screen. It asks the terminal
-// for an answer: what was typed before the question appeared arrives before that.
+// arm is called when the next write puts everything on the screen. It sends the terminal a
+// query: keys that were typed before the question appeared arrive before the response.
 func (s *screen) arm() {
 	q := s.current()
 	if q == nil || q.queried {
@@ -120,7 +120,7 @@ func (s *screen) arm() {
 	}
 	q.queried = true
 	s.p.query = "\x1b[c"
-	s.async(func(ctx context.Context) func() { // a terminal that does not answer
+	s.async(func(ctx context.Context) func() { // for a terminal that does not respond
 		select {
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
@@ -136,7 +136,7 @@ func (s *screen) armed() {
 	}
 }
 
-// permission asks about a tool call.
+// permission asks for permission to run a tool call.
 func (s *screen) permission(q *question) {
 	req := new(wire.CanUseTool)
 	if json.Unmarshal(q.ask.Request, req) != nil {
@@ -188,7 +188,7 @@ func encode(v any) json.RawMessage {
 	return raw
 }
 
-// printRequest prints what a tool is about to do: commands whole, files shortened.
+// printRequest prints what a tool is about to do: commands in full, files shortened.
 func (s *screen) printRequest(a *hub.Ask, req *wire.CanUseTool) {
 	var in struct {
 		Command   string  `json:"command"`
@@ -244,7 +244,7 @@ func (s *screen) printRequest(a *hub.Ask, req *wire.CanUseTool) {
 	t.last = "tool"
 }
 
-// indentedLines returns text behind a prefix, every character visible.
+// indentedLines returns text after a prefix, with every character visible.
 func (s *transcript) indentedLines(prefix, text string) (out []string) {
 	look := ""
 	switch strings.TrimSpace(prefix) {
@@ -260,8 +260,8 @@ func (s *transcript) indentedLines(prefix, text string) (out []string) {
 	return out
 }
 
-// always returns the changes that make a question unnecessary in this session, nil if there
-// are none.
+// always returns the permission updates that make a question unnecessary in this session,
+// nil if there are none.
 func (s *screen) always(req *wire.CanUseTool) []*wire.PermissionUpdate {
 	if req.SuppressAlwaysAllowRule || req.RequiresUserInteraction {
 		return nil
@@ -269,7 +269,7 @@ func (s *screen) always(req *wire.CanUseTool) []*wire.PermissionUpdate {
 	var updates []*wire.PermissionUpdate
 	for _, u := range req.PermissionSuggestions {
 		if u.Type == wire.UpdateAddDirectories && !slices.ContainsFunc(u.Directories, func(dir string) bool { return filepath.IsAbs(s.t.relative(dir)) }) {
-			continue // it works there already
+			continue // it already works there
 		}
 		here := *u
 		here.Destination = wire.DestinationSession
@@ -278,7 +278,7 @@ func (s *screen) always(req *wire.CanUseTool) []*wire.PermissionUpdate {
 	return updates
 }
 
-// describe says what a change of the rules allows.
+// describe describes what a permission update allows.
 func describe(u *wire.PermissionUpdate) string {
 	switch u.Type {
 	case wire.UpdateSetMode:
@@ -300,7 +300,7 @@ func describe(u *wire.PermissionUpdate) string {
 	return strings.Join(rules, ", ")
 }
 
-// plan asks whether a plan is to be carried out.
+// plan asks whether to carry out a plan.
 func (s *screen) plan(q *question, req *wire.CanUseTool, plan string) {
 	edited := plan
 	st := &step{options: []option{
@@ -361,7 +361,7 @@ func (s *screen) printMarkdown(text string) {
 	s.t.print(m.close()...)
 }
 
-// choices asks what the model wants to know.
+// choices asks the questions of the model.
 func (s *screen) choices(q *question, req *wire.CanUseTool, questions []parley.Question) {
 	for _, x := range questions {
 		st := &step{title: x.Question, multi: x.MultiSelect}
@@ -426,7 +426,7 @@ type field struct {
 	Format  string   `json:"format"`
 }
 
-// elicit asks for what an MCP server wants to know.
+// elicit asks the questions of an MCP server.
 func (s *screen) elicit(q *question) {
 	req := new(wire.Elicitation)
 	json.Unmarshal(q.ask.Request, req)
@@ -705,7 +705,7 @@ func (s *screen) cancelQuestion(q *question) {
 	s.sendAnswer(q, q.cancel())
 }
 
-// sendAnswer sends an answer. The question goes away when the journal has it.
+// sendAnswer sends an answer. The question disappears when the journal has the answer.
 func (s *screen) sendAnswer(q *question, resp json.RawMessage) {
 	if q.sent {
 		return

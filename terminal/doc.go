@@ -1,14 +1,14 @@
 // Package terminal is the screen of the command parley: where people type prompts, watch
 // what an agent does, and answer its questions.
 //
-// Finished text is printed once into the normal screen and never touched again, so that
-// scrollback, selection and search stay those of the terminal. Only the last few lines, the
-// live region, are redrawn: what is being written, running tools, the input and a status
-// line. A redraw is one write, and happens only if something changed.
+// Finished text is printed once into the normal screen and never changed again, so that
+// scrollback, selection and search remain those of the terminal. Only the last few lines,
+// the live region, are redrawn: the text that is being written, running tools, the input
+// and a status line. A redraw is one write, and happens only if something changed.
 //
-// With [Config.Plain] there is no live region: the screen prints lines only.
+// With [Config.Plain] there is no live region: the screen only prints lines.
 //
-// The screen is a viewer of a hub session: see [Session]. It knows no model, no tool and no
-// network. Text from models, tools and files never reaches the terminal as it is: control
-// characters and characters that reorder text are made visible.
+// The screen is a viewer of a hub session: see [Session]. It is independent of models,
+// tools and the network. Text from models, tools and files never reaches the terminal as it
+// is: control characters and characters that reorder text are made visible.
 package terminal

@@ -16,25 +16,25 @@ type key struct {
 	paste bool   // text was pasted
 }
 
-// An editor holds the text that a person types. It knows no screen.
+// An editor holds the text that a person types. It is independent of the screen.
 type editor struct {
 	text string
 	pos  int // of the cursor, in bytes
-	// chips are pieces that are shown as one word and sent whole: long pastes and
-	// pictures. In text each is one rune from firstChip on. They stay after the text was
-	// sent, for it may come back: from the history, or because it was taken back.
+	// chips are pieces that are shown as one word and sent whole: long pastes and pictures.
+	// In text each chip is one rune from firstChip on. They stay after the text was sent,
+	// because it may come back: from the history, or because it was dropped from the queue.
 	chips []chip
 
 	killed  string
 	undo    []snapshot
-	typing  bool // the last change was typing, which one undo takes back
+	typing  bool // the last change was typing, which one undo reverts
 	history []string
 	at      int    // in history; len(history) is the draft
-	draft   string // what was typed before history was walked
+	draft   string // the text before the history was browsed
 	search  *search
 }
 
-// A chip stands for text that is not shown.
+// A chip represents text that is not shown.
 type chip struct {
 	label   string
 	content string // text of a paste
@@ -42,9 +42,9 @@ type chip struct {
 	data    []byte // or a picture itself
 }
 
-const firstChip = 0xF0000 // private use: nothing that is typed or pasted has these
+const firstChip = 0xF0000 // private use: typed or pasted text never contains these
 
-// A snapshot is what an undo returns to.
+// A snapshot is a state that undo restores.
 type snapshot struct {
 	text string
 	pos  int
@@ -53,7 +53,7 @@ type snapshot struct {
 // A search is a search through the history, from the newest entry back.
 type search struct {
 	query string
-	at    int // the entry that matches, -1 if none does
+	at    int // the matching entry, -1 if none
 }
 
 // Pastes above these limits become a chip.
@@ -62,7 +62,7 @@ const (
 	chipBytes = 800
 )
 
-// set replaces the text. Labels of chips become the chips again.
+// set replaces the text. It turns labels of chips back into chips.
 func (e *editor) set(text string) {
 	e.save()
 	for i, c := range e.chips {
@@ -101,7 +101,7 @@ func (e *editor) insert(text string) {
 	e.pos += len(text)
 }
 
-// cleanInput removes what nobody types: control characters and those of chips.
+// cleanInput removes characters that nobody types: control characters and those of chips.
 func cleanInput(text string) string {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 	return strings.Map(func(r rune) rune {
@@ -115,7 +115,7 @@ func cleanInput(text string) string {
 	}, strings.ToValidUTF8(text, "\uFFFD"))
 }
 
-// paste inserts pasted text; a long one becomes a chip.
+// paste inserts pasted text; long text becomes a chip.
 func (e *editor) paste(text string) {
 	text = strings.TrimRight(cleanInput(text), "\n")
 	lines := strings.Count(text, "\n") + 1
@@ -141,7 +141,7 @@ func (e *editor) addChip(c chip) {
 	e.pos += len(r)
 }
 
-// chipOf returns the chip that a rune stands for.
+// chipOf returns the chip of a rune.
 func (e *editor) chipOf(r rune) (chip, bool) {
 	if i := int(r) - firstChip; i >= 0 && i < len(e.chips) {
 		return e.chips[i], true
@@ -149,7 +149,7 @@ func (e *editor) chipOf(r rune) (chip, bool) {
 	return chip{}, false
 }
 
-// value returns the text with chips replaced by what f returns for them.
+// value returns the text with each chip replaced by the result of f.
 func (e *editor) value(f func(chip) string) string {
 	if len(e.chips) == 0 {
 		return e.text
@@ -165,7 +165,7 @@ func (e *editor) value(f func(chip) string) string {
 	return b.String()
 }
 
-// prompt returns the text as it is sent.
+// prompt returns the text to send.
 func (e *editor) prompt() string {
 	return e.value(func(c chip) string {
 		if c.image != "" || c.data != nil {
@@ -175,10 +175,10 @@ func (e *editor) prompt() string {
 	})
 }
 
-// shown returns the text as it is shown.
+// shown returns the text to show.
 func (e *editor) shown() string { return e.value(func(c chip) string { return c.label }) }
 
-// images returns the chips that are pictures and still in the text.
+// images returns the chips in the text that are pictures.
 func (e *editor) images() (list []chip) {
 	for _, r := range e.text {
 		if c, ok := e.chipOf(r); ok && (c.image != "" || c.data != nil) {
@@ -238,7 +238,7 @@ func (e *editor) wordAfter(pos int) int {
 	return pos
 }
 
-// spaceBefore returns the position behind the space before the word, as Ctrl-W has it.
+// spaceBefore returns the position after the space before the word, as for Ctrl-W.
 func (e *editor) spaceBefore(pos int) int {
 	trimmed := strings.TrimRight(e.text[:pos], " \t\n")
 	return strings.LastIndexAny(trimmed, " \t\n") + 1
@@ -253,7 +253,7 @@ func (e *editor) lineEnd() int {
 	return len(e.text)
 }
 
-// cut removes the text between two positions and keeps it for Ctrl-Y.
+// cut removes the text between two positions and, with keep, stores it for Ctrl-Y.
 func (e *editor) cut(from, to int, keep bool) {
 	if from >= to {
 		return
@@ -266,7 +266,7 @@ func (e *editor) cut(from, to int, keep bool) {
 	e.text, e.pos = e.text[:from]+e.text[to:], from
 }
 
-// key changes the text. It reports whether the key is one of the editor's.
+// key changes the text. It reports whether the editor uses the key.
 func (e *editor) key(k key) bool {
 	if k.paste {
 		e.paste(k.text)
@@ -333,7 +333,7 @@ func (e *editor) key(k key) bool {
 
 func (e *editor) move(pos int) { e.pos, e.typing = pos, false }
 
-// transpose exchanges the characters around the cursor.
+// transpose swaps the characters around the cursor.
 func (e *editor) transpose() {
 	at := e.pos
 	if at == len(e.text) {
@@ -360,7 +360,7 @@ func (e *editor) takeBack() {
 	}
 }
 
-// vertical moves to the line above or below; at the first and last line it walks the
+// vertical moves to the line above or below; at the first and last line it browses the
 // history.
 func (e *editor) vertical(by int) {
 	start, end := e.lineStart(), e.lineEnd()
@@ -384,7 +384,7 @@ func (e *editor) vertical(by int) {
 	e.typing = false
 }
 
-// walk goes through the history.
+// walk browses the history.
 func (e *editor) walk(by int) {
 	to := e.at + by
 	if to < 0 || to > len(e.history) {
@@ -399,7 +399,7 @@ func (e *editor) walk(by int) {
 	} else {
 		e.set(text)
 	}
-	if by < 0 { // so that the next Up goes on
+	if by < 0 { // so that the next Up continues
 		e.pos = e.firstLineEnd()
 	}
 }
@@ -411,7 +411,7 @@ func (e *editor) firstLineEnd() int {
 	return len(e.text)
 }
 
-// remember adds what was sent to the history.
+// remember adds sent text to the history.
 func (e *editor) remember(text string) {
 	if n := len(e.history); n == 0 || e.history[n-1] != text {
 		e.history = append(e.history, text)
@@ -419,8 +419,8 @@ func (e *editor) remember(text string) {
 	e.at = len(e.history)
 }
 
-// searchKey handles a key while the history is searched. It reports false if the search is
-// over and the key still counts.
+// searchKey handles a key while the history is searched. It reports false if the search has
+// ended and the key must still be handled.
 func (e *editor) searchKey(k key) bool {
 	s := e.search
 	switch k.name {
@@ -456,7 +456,7 @@ func (e *editor) searchKey(k key) bool {
 	return true
 }
 
-// find looks for the query in the history, from an entry back.
+// find searches the history for the query, backward from an entry.
 func (e *editor) find(from int) {
 	s := e.search
 	for i := min(from, len(e.history)-1); i >= 0; i-- {
@@ -471,7 +471,8 @@ func (e *editor) find(from int) {
 	s.at = -1
 }
 
-// rows lays the text out in rows of at most width columns, and returns where the cursor is.
+// rows breaks the text into rows of at most width columns, and returns the position of the
+// cursor.
 func (e *editor) rows(t theme, width int) (rows []string, cursor position) {
 	var row strings.Builder
 	used := 0

@@ -14,8 +14,8 @@ type past struct {
 }
 
 const (
-	maxHistory     = 1000    // prompts of a project
-	maxHistoryFile = 4 << 20 // bytes; then the older half goes
+	maxHistory     = 1000    // prompts per project
+	maxHistoryFile = 4 << 20 // bytes; at that size the older half is removed
 	maxPastPrompt  = 16 << 10
 )
 
@@ -43,7 +43,8 @@ func (s *screen) loadHistory() {
 	s.ed.at = len(s.ed.history)
 }
 
-// remember adds a prompt to the history and, as later sessions can use it, to its file.
+// remember adds a prompt to the history and, in a form that later sessions can use, to
+// its file.
 func (s *screen) remember(prompt, text string) {
 	s.ed.remember(prompt)
 	if s.cfg.History == "" || text == "" || len(text) > maxPastPrompt {
@@ -60,7 +61,7 @@ func (s *screen) remember(prompt, text string) {
 	}
 	defer f.Close()
 	raw, _ := json.Marshal(past{s.cfg.Cwd, text})
-	f.Write(append(raw, '\n')) // one write: other sessions append, too
+	f.Write(append(raw, '\n')) // one write, because other sessions append, too
 }
 
 // shortenHistory keeps the newer half of the file.

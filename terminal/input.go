@@ -19,7 +19,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The keys, for people.
+// keyHelp describes the keys for people.
 var keyHelp = [][2]string{
 	{"Enter", "send"}, {"Shift-Enter, Alt-Enter, Ctrl-J, \\ Enter", "new line"},
 	{"Up, Down", "history"}, {"Ctrl-R", "search the history"},
@@ -51,8 +51,8 @@ func (s *screen) key(k key) {
 	s.input(k)
 }
 
-// input handles a key for the editor. While a picture is read from the clipboard keys wait,
-// so that it is part of the prompt that it was pasted into.
+// input handles a key for the editor. While a picture is read from the clipboard, it queues
+// keys, so that the picture is part of the prompt that it was pasted into.
 func (s *screen) input(k key) {
 	if s.reading != nil {
 		if k.name == "esc" || k.name == "ctrl+c" {
@@ -80,7 +80,7 @@ func (s *screen) input(k key) {
 	s.command(k)
 }
 
-// command does what a key stands for.
+// command runs the command of a key.
 func (s *screen) command(k key) {
 	switch k.name {
 	case "enter", "kpenter":
@@ -128,7 +128,7 @@ func (s *screen) command(k key) {
 	}
 }
 
-// edit has the editor handle a key.
+// edit passes a key to the editor.
 func (s *screen) edit(k key) {
 	if k.paste {
 		if path, ok := imagePath(k.text, s.cfg.Cwd, s.cfg.Home); ok {
@@ -141,7 +141,7 @@ func (s *screen) edit(k key) {
 	}
 }
 
-// ctrlC clears the input, or interrupts, or leaves.
+// ctrlC clears the input, or interrupts, or exits.
 func (s *screen) ctrlC() {
 	switch {
 	case !s.ed.empty():
@@ -162,7 +162,7 @@ func (s *screen) ctrlC() {
 	}
 }
 
-// escape interrupts; twice, it goes back.
+// escape interrupts; pressed twice, it goes back to an earlier message.
 func (s *screen) escape() {
 	switch {
 	case s.t.busy:
@@ -185,11 +185,11 @@ func (s *screen) escape() {
 	}
 }
 
-// takeBackQueued puts the last prompt that waits back into the editor.
+// takeBackQueued puts the last queued prompt back into the editor.
 func (s *screen) takeBackQueued() {
 	q := s.queued[len(s.queued)-1]
 	to := s.session
-	s.inOrder(func(ctx context.Context) func() { // it may still be on its way
+	s.inOrder(func(ctx context.Context) func() { // it may not have arrived yet
 		ok, err := to.drop(ctx, q.uuid)
 		return func() {
 			switch {
@@ -223,7 +223,7 @@ func (s *screen) interrupt() {
 	})
 }
 
-// The permission modes that Shift-Tab goes through.
+// The permission modes that Shift-Tab cycles through.
 var modes = []wire.PermissionMode{wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan}
 
 func (s *screen) cycleMode() {
@@ -237,7 +237,7 @@ func (s *screen) cycleMode() {
 	s.control(map[string]any{"subtype": "set_permission_mode", "mode": next}, nil)
 }
 
-// submit sends what was typed, or does what it says.
+// submit sends the typed text, or runs it as a command.
 func (s *screen) submit() {
 	if before, ok := strings.CutSuffix(s.ed.text[:s.ed.pos], `\`); ok {
 		s.ed.save()
@@ -253,7 +253,7 @@ func (s *screen) submit() {
 		s.done = true
 		return
 	}
-	// The file keeps no pictures, only their paths.
+	// The file does not store pictures, only their paths.
 	s.remember(text, strings.TrimSpace(s.ed.value(func(c chip) string { return c.content + c.image })))
 	s.ed.reset()
 	s.menu = nil
@@ -306,7 +306,7 @@ func (s *screen) sendText(text, shown string, images []chip) {
 	s.send(wire.Prompt(wire.Blocks(blocks...)), shown)
 }
 
-// sendHeld sends what waited for the session and its commands.
+// sendHeld sends the prompts that waited for the session and its commands.
 func (s *screen) sendHeld() {
 	held := s.held
 	s.held = nil
@@ -335,7 +335,8 @@ type localCommand struct {
 	run               func(s *screen, arg string)
 }
 
-// localCommands are the commands of the screen. They win over those of the agent.
+// localCommands are the commands of the screen. They take precedence over those of the
+// agent.
 var localCommands []localCommand
 
 func init() {
@@ -352,7 +353,8 @@ func init() {
 	}
 }
 
-// slash runs a slash command. One that does not exist is not sent: it would cost money.
+// slash runs a slash command. It does not send an unknown command, because that would cost
+// money.
 func (s *screen) slash(text string) {
 	word, arg, _ := strings.Cut(strings.TrimPrefix(text, "/"), " ")
 	for _, c := range localCommands {
@@ -395,7 +397,7 @@ func (s *screen) commandNames() (names []string) {
 	return names
 }
 
-// maxCommandOutput is how much of a command's output goes to the model.
+// maxCommandOutput is how much of a command's output is sent to the model.
 const maxCommandOutput = 30_000
 
 // runCommand runs a command of the person, not of the model. The model sees it with the next
@@ -446,7 +448,7 @@ func shellCommand(ctx context.Context, command string) *exec.Cmd {
 	return exec.CommandContext(ctx, "sh", "-c", command)
 }
 
-// addMemory adds a line to a file of instructions, after asking which.
+// addMemory adds a line to a file of instructions, after asking for the file.
 func (s *screen) addMemory(text string) {
 	project := filepath.Join(s.cfg.Cwd, "CLAUDE.md")
 	user := ""
@@ -498,7 +500,7 @@ func appendLine(file, line string) error {
 	return errors.Join(err, f.Close())
 }
 
-// externalEditor has text edited in the editor of the person.
+// externalEditor lets the person edit text in their editor.
 func (s *screen) externalEditor(text, name string) (string, error) {
 	editor := getenv(s.cfg.Env, "VISUAL")
 	if editor == "" {
@@ -545,8 +547,8 @@ func (s *screen) suspend() {
 	}
 }
 
-// imagePath returns the picture that pasted text names: terminals paste the path of a file
-// that is dropped on them.
+// imagePath returns the path of a picture if pasted text is one: terminals paste the path of
+// a file that is dropped on them.
 func imagePath(text, cwd, home string) (string, bool) {
 	path := strings.Trim(strings.TrimSpace(text), `'"`)
 	path = strings.ReplaceAll(strings.TrimPrefix(path, "file://"), `\ `, " ")
@@ -568,7 +570,7 @@ func imagePath(text, cwd, home string) (string, bool) {
 	return path, err == nil && info.Mode().IsRegular()
 }
 
-// imageBlock returns a picture as it is sent.
+// imageBlock returns the block that sends a picture.
 func imageBlock(c chip) (wire.Block, error) {
 	data := c.data
 	if data == nil {
@@ -591,7 +593,7 @@ var clipboardCommands = [][]string{
 	{"pngpaste", "-"},
 }
 
-// pasteImage inserts the picture in the clipboard.
+// pasteImage inserts the picture from the clipboard.
 func (s *screen) pasteImage() {
 	env := s.cfg.Env
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -625,7 +627,7 @@ func (s *screen) pasteImage() {
 	})
 }
 
-// copyAnswer copies the last answer to the clipboard, by OSC 52.
+// copyAnswer copies the last answer to the clipboard, with OSC 52.
 func (s *screen) copyAnswer() {
 	for i := len(s.t.details) - 1; i >= 0; i-- {
 		if d := s.t.details[i]; d.title == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/charmbracelet/x/term"
 )
 
-// A keyboard turns the bytes of a terminal into keys. The terminal is in raw mode
-// meanwhile.
+// A keyboard turns the bytes of a terminal into keys. Meanwhile the terminal is in raw
+// mode.
 type keyboard struct {
 	in, out *os.File
 	events  chan tea.Msg
@@ -24,14 +24,14 @@ type keyboard struct {
 	state *term.State
 }
 
-// The modes that a screen asks for and gives back: bracketed paste, and keys with
+// The modes that a screen enables and disables: bracketed paste, and keys with
 // modifiers (the protocol of kitty, and that of xterm).
 const (
 	enableModes  = "\x1b[?2004h\x1b[>1u\x1b[>4;1m"
 	disableModes = "\x1b[?2004l\x1b[<1u\x1b[>4;0m"
 )
 
-// openKeyboard puts the terminal into raw mode and begins to read.
+// openKeyboard puts the terminal into raw mode and starts reading.
 func openKeyboard(ctx context.Context, in, out *os.File, env []string) (*keyboard, error) {
 	ctx, stop := context.WithCancel(ctx)
 	k := &keyboard{stop: stop, in: in, out: out, events: make(chan tea.Msg, 256), ended: make(chan struct{})}
@@ -87,14 +87,14 @@ func (k *keyboard) pause(f func() error) error {
 	return err
 }
 
-// close leaves the terminal as it was.
+// close restores the terminal.
 func (k *keyboard) close() {
-	k.stop() // not Kill, which panics if the program has not begun yet
+	k.stop() // not Kill, which panics if the program has not started yet
 	<-k.ended
 	k.cooked()
 }
 
-// A forwarder hands events on. It is a model for bubbletea that shows nothing.
+// A forwarder passes on events. It is a model for bubbletea that shows nothing.
 type forwarder struct {
 	events chan<- tea.Msg
 	ended  <-chan struct{}

@@ -15,24 +15,24 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// A markdown turns Markdown into lines for a terminal as it comes. A block is rendered when
-// it is complete, and never again; [markdown.tail] is a preview of the one that is not.
+// A markdown turns Markdown into lines for a terminal while it arrives. It renders a block
+// once, when the block is complete; [markdown.tail] previews the incomplete block.
 type markdown struct {
 	theme
 	width  func() int
-	source strings.Builder // of the block that is not complete
-	rest   string          // a line that is not complete
-	fence  string          // of the code block that is open
+	source strings.Builder // of the incomplete block
+	rest   string          // an incomplete line
+	fence  string          // of the open code block
 	indent int             // of that fence
 	blank  bool            // a blank line comes before the next block
 	any    bool            // something was rendered
-	kind   blockKind       // of what is in source
+	kind   blockKind       // of the block in source
 }
 
-// Markdown renders Markdown for a terminal as it comes, block by block.
+// Markdown renders Markdown for a terminal while it arrives, block by block.
 type Markdown struct{ m markdown }
 
-// NewMarkdown returns a renderer for a terminal of some width. Without looks it writes no
+// NewMarkdown returns a renderer for a terminal with a width. Without looks it writes no
 // escape sequences.
 func NewMarkdown(looks bool, width func() int) *Markdown {
 	return &Markdown{markdown{theme: theme{color: looks, links: looks}, width: width}}
@@ -41,10 +41,10 @@ func NewMarkdown(looks bool, width func() int) *Markdown {
 // Write adds text and returns the lines that are complete.
 func (m *Markdown) Write(text string) []string { return m.m.write(text) }
 
-// Close returns the lines that are left. More text begins anew.
+// Close returns the remaining lines. More text starts over.
 func (m *Markdown) Close() []string { return m.m.close() }
 
-// A blockKind says when a block is complete.
+// A blockKind determines when a block is complete.
 type blockKind int
 
 const (
@@ -68,7 +68,7 @@ func (m *markdown) write(s string) (out []string) {
 	}
 }
 
-// close returns what is left.
+// close returns the remaining lines.
 func (m *markdown) close() (out []string) {
 	if m.rest != "" {
 		l := m.rest
@@ -80,7 +80,7 @@ func (m *markdown) close() (out []string) {
 	return out
 }
 
-// tail returns a preview of what is not complete.
+// tail returns a preview of the incomplete block.
 func (m *markdown) tail() []string {
 	if m.fence != "" {
 		if m.rest == "" {
@@ -105,14 +105,14 @@ func (m *markdown) tail() []string {
 	return m.render(src)
 }
 
-// line takes one line in.
+// line processes one line.
 func (m *markdown) line(l string) (out []string) {
 	if m.fence != "" {
 		return m.codeLine(l)
 	}
 	trimmed := strings.TrimSpace(l)
 	if trimmed == "" {
-		if m.kind == itemBlock { // it may go on
+		if m.kind == itemBlock { // it may continue
 			m.source.WriteByte('\n')
 			return nil
 		}
@@ -171,7 +171,7 @@ func (m *markdown) continues(l string, kind blockKind) bool {
 	return false
 }
 
-// codeLine takes a line of a code block in, or its end.
+// codeLine processes a line of a code block, or its end.
 func (m *markdown) codeLine(l string) []string {
 	if t := strings.TrimSpace(l); strings.HasPrefix(t, m.fence) && strings.Trim(t, m.fence[:1]) == "" {
 		m.fence, m.blank = "", false
@@ -184,7 +184,7 @@ func (m *markdown) codeLine(l string) []string {
 	return m.code(l[n:])
 }
 
-// space returns the blank line before a block, if there is to be one.
+// space returns the blank line before a block, if one is due.
 func (m *markdown) space() []string {
 	if m.blank && m.any {
 		m.blank = false
@@ -227,7 +227,7 @@ func (m *markdown) code(l string) []string {
 	}
 }
 
-// kindOf returns the kind of the block that begins with a line.
+// kindOf returns the kind of the block that starts with a line.
 func kindOf(l string) blockKind {
 	t := strings.TrimLeft(l, " ")
 	if len(l)-len(t) > 3 {
@@ -274,7 +274,7 @@ func isDelimiterRow(l string) bool {
 }
 
 // isClosed reports whether no markup of a paragraph is open at the end of its lines, so
-// that what follows cannot change how they look.
+// that later text cannot change how they look.
 func isClosed(src string) bool {
 	if !strings.ContainsAny(src, "*_`[<~") {
 		return true
@@ -331,7 +331,7 @@ type renderer struct {
 	out []string
 }
 
-// blocks renders the children of a node. The first line begins with first, the others with
+// blocks renders the children of a node. The first line starts with first, the others with
 // rest.
 func (r *renderer) blocks(n ast.Node, first, rest []span) {
 	for c := n.FirstChild(); c != nil; c = c.NextSibling() {
@@ -464,8 +464,8 @@ func (r *renderer) inline(n ast.Node, look string, out []span) []span {
 	return out
 }
 
-// link gives spans a link. The address is shown, too, unless the text is the address: a
-// text that names another address must not deceive.
+// link gives spans a link. It also shows the URL, unless the text is the URL: a text that
+// names another URL must not deceive.
 func (r *renderer) link(out, label []span, dest string) []span {
 	safe := linkTarget(dest)
 	shown := ""
@@ -480,8 +480,7 @@ func (r *renderer) link(out, label []span, dest string) []span {
 	return out
 }
 
-// linkTarget returns an address that may be in an OSC 8 sequence, empty if this one may
-// not.
+// linkTarget returns a URL that may be in an OSC 8 sequence, empty if this one may not.
 func linkTarget(dest string) string {
 	u, err := url.Parse(dest)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "mailto" && u.Scheme != "file" {

@@ -14,7 +14,7 @@ import (
 type menu struct {
 	items []menuItem
 	at    int
-	from  int  // where the word begins in the text
+	from  int  // where the word starts in the text
 	slash bool // commands, not files
 }
 
@@ -48,7 +48,7 @@ func (s *screen) refreshMenu() {
 	}
 }
 
-// commandMenu lists slash commands: first those that begin with the word.
+// commandMenu lists slash commands, those that start with the word first.
 func (s *screen) commandMenu(word string) *menu {
 	m := &menu{slash: true}
 	var others []menuItem
@@ -77,7 +77,7 @@ func (s *screen) commandMenu(word string) *menu {
 	return m
 }
 
-// fileMenu lists files whose path has the letters of the word.
+// fileMenu lists files whose path contains the letters of the word.
 func (s *screen) fileMenu(start int, word string) *menu {
 	if !s.files.fresh() {
 		s.scanFiles()
@@ -93,8 +93,8 @@ func (s *screen) fileMenu(start int, word string) *menu {
 	return m
 }
 
-// match returns the paths that a word is part of, the best first: those whose last part
-// begins with it, then those that contain it, then those that have its letters in order.
+// match returns the paths that match a word, best first: those whose last part starts
+// with it, then those that contain it, then those that have its letters in order.
 func match(list []string, word string) []string {
 	word = strings.ToLower(word)
 	type scored struct {
@@ -143,8 +143,8 @@ func hasLetters(text, word string) bool {
 	return true
 }
 
-// menuKey handles a key while the menu is open. It reports false if the key is not one of
-// the menu's.
+// menuKey handles a key while the menu is open. It reports false if the menu does not use
+// the key.
 func (s *screen) menuKey(k key) bool {
 	m := s.menu
 	switch k.name {
@@ -164,7 +164,7 @@ func (s *screen) menuKey(k key) bool {
 				return false // send it
 			}
 			if strings.Contains(m.items[m.at].label, " ") {
-				s.complete(text + " ") // it takes an argument
+				s.complete(text + " ") // it needs an argument
 				return true
 			}
 			s.complete(text)
@@ -213,7 +213,7 @@ func (s *screen) menuLines(w, most int) (lines []string) {
 	return lines
 }
 
-// A fileList is the files of the project, for the menu.
+// A fileList holds the files of the project, for the menu.
 type fileList struct {
 	list     []string
 	read     time.Time
@@ -240,8 +240,8 @@ func (s *screen) scanFiles() {
 	})
 }
 
-// listFiles returns files and directories below a directory, without those that nobody
-// means.
+// listFiles returns the files and directories below a directory, without those that
+// nobody looks for.
 func listFiles(ctx context.Context, root string) (list []string) {
 	filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == root {

@@ -29,7 +29,7 @@ func (s *screen) drawOverlay() {
 	s.cfg.Out.WriteString(b.String())
 }
 
-// openOverlay switches to the alternate screen; what the session prints waits.
+// openOverlay switches to the alternate screen; output of the session waits.
 func (s *screen) openOverlay(o overlay) {
 	if s.cfg.Plain {
 		s.openPlain(o)
@@ -75,7 +75,7 @@ func (s *screen) openPager() {
 	s.openOverlay(p)
 }
 
-// layout makes the lines of all details.
+// layout renders the lines of all details.
 func (p *pager) layout(width int) {
 	t := p.s.t
 	p.width, p.lines = width, nil
@@ -182,7 +182,7 @@ func (p *pager) find(from int) {
 	}
 }
 
-// A picker chooses one of many items, with a search.
+// A picker lets the person choose one of many items, with a search.
 type picker struct {
 	s       *screen
 	title   string
@@ -368,7 +368,7 @@ func (s *screen) pickSession() {
 			}
 		}
 	})
-	if s.session == nil { // before the first one: leaving the picker begins a new session
+	if s.session == nil { // before the first session: closing the picker starts a new one
 		p.foot = "Esc begins a new session"
 		s.closed = s.open
 	}
@@ -415,7 +415,7 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
 }
 
-// openTasks lists work in the background.
+// openTasks lists background tasks.
 func (s *screen) openTasks() {
 	p := &picker{s: s, title: "Work in the background", empty: "Nothing runs in the background."}
 	fill := func() {
@@ -437,7 +437,7 @@ func (s *screen) openTasks() {
 	s.openOverlay(p)
 }
 
-// showTask prints what a task in the background has written so far.
+// showTask prints the output of a background task so far.
 func (s *screen) showTask(it pick) {
 	s.control(map[string]any{"subtype": "task_output", "task_id": it.id}, func(raw json.RawMessage) {
 		var out map[string]any
@@ -454,7 +454,7 @@ func (s *screen) showTask(it pick) {
 	})
 }
 
-// openRewind lists the prompts of the conversation to go back to.
+// openRewind lists the prompts of the conversation that the person can go back to.
 func (s *screen) openRewind() {
 	if s.t.busy {
 		s.hint = "A turn runs. Interrupt it first."
@@ -476,7 +476,7 @@ func (s *screen) openRewind() {
 	s.openOverlay(p)
 }
 
-// rewind goes back to the moment before a prompt.
+// rewind goes back to the point before a prompt.
 func (s *screen) rewind(uuid, what string) {
 	back := func() {
 		if what == "files" {

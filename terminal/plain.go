@@ -15,7 +15,7 @@ import (
 
 // Without a live region, for screen readers and dumb terminals, the screen prints lines and
 // redraws nothing. The terminal stays in its normal mode, where it edits and echoes a line by
-// itself. The last line on the screen is the mark behind which the person types.
+// itself. The last line on the screen is the mark after which the person types.
 
 // A typedLine is a line from a terminal in its normal mode, an inputEnd is Ctrl-D.
 type (
@@ -23,7 +23,7 @@ type (
 	inputEnd  struct{}
 )
 
-// readLines returns a keyboard that sends lines. The goroutine that reads ends with the input.
+// readLines returns a keyboard that sends lines. Its reading goroutine ends with the input.
 func readLines(ctx context.Context, in io.Reader) *keyboard {
 	k := &keyboard{events: make(chan tea.Msg)}
 	send := func(m tea.Msg) {
@@ -48,10 +48,10 @@ func readLines(ctx context.Context, in io.Reader) *keyboard {
 	return k
 }
 
-// plainView prints what the person needs to know now, and returns the mark, nil while
-// nothing is to be typed.
+// plainView prints what the person needs to know now, and returns the mark, nil while no input
+// is expected.
 func (s *screen) plainView() []string {
-	for { // a line that was typed before a question appears is no answer to it
+	for { // a line that was typed before a question appeared is not an answer to it
 		select {
 		case m := <-s.keys.events:
 			s.event(m)
@@ -77,7 +77,7 @@ func (s *screen) plainView() []string {
 		return s.plainQuestion(q)
 	}
 	if !strings.HasSuffix(s.ed.text, "\n") {
-		s.ed.set("") // the terminal edits the line, so nothing can be put there
+		s.ed.set("") // the terminal edits the line, so no text can be put there
 	}
 	switch {
 	case s.done || s.t.busy || s.opening || !s.ready || len(s.queued) > 0:
@@ -112,7 +112,8 @@ func (s *screen) plainQuestion(q *question) []string {
 			s.t.paragraph(bold, "? ", Visible(st.title))
 		}
 		for _, o := range st.options {
-			// An editor needs the terminal for itself. Choices were printed with the question.
+			// Skip editors, which need the terminal for themselves. Choices were printed with
+			// the question.
 			if o.do == nil && st.chosen == nil {
 				s.t.paragraph("", "  "+o.key+" = ", Visible(o.label))
 			}
@@ -136,7 +137,7 @@ func (s *screen) plainQuestion(q *question) []string {
 	return []string{s.t.paint(yellow, hint+" > ")}
 }
 
-// line handles a line that was typed: an answer, or a prompt.
+// line handles a typed line: an answer, or a prompt.
 func (s *screen) line(text string) {
 	marked := len(s.p.drawn) > 0
 	s.p.drawn = nil // Enter ended the line
@@ -159,13 +160,13 @@ func (s *screen) line(text string) {
 	}
 }
 
-// answerLine answers the step of a question with a line: a letter or number of an option, its
-// word, a letter and a reason, or free text where there is an option for it.
+// answerLine answers the current step of a question with a line: a letter or number of an
+// option, its word, a letter and a reason, or free text if there is an option for it.
 func (s *screen) answerLine(q *question, text string) {
 	st := q.steps[q.at]
 	st.problem = ""
 	if st.input != nil {
-		if text != "" { // otherwise the default counts
+		if text != "" { // otherwise the default applies
 			st.input.set(text)
 		}
 		s.questionKey(q, key{name: "enter"})
@@ -188,7 +189,7 @@ func (s *screen) answerLine(q *question, text string) {
 	word, why, _ := strings.Cut(text, " ")
 	why = strings.TrimSpace(why)
 	i := find(strings.TrimRight(word, ",:;"))
-	free := -1 // the option that takes a text
+	free := -1 // the option that accepts text
 	for j, o := range st.options {
 		if o.text != "" {
 			free = j
@@ -216,7 +217,7 @@ func (s *screen) answerLine(q *question, text string) {
 	case free >= 0 && st.chosen != nil:
 		reply(free, text)
 	default:
-		q.listed = nil // once more
+		q.listed = nil // list the answers again
 	}
 }
 
@@ -234,7 +235,7 @@ func (s *screen) interrupted() {
 	}
 }
 
-// printPlain writes lines, and the mark behind them.
+// printPlain writes lines, and the mark after them.
 func (p *printer) printPlain(print, live []string) error {
 	if len(print) == 0 && equal(live, p.drawn) {
 		return nil
@@ -255,8 +256,8 @@ func (p *printer) printPlain(print, live []string) error {
 	return err
 }
 
-// openPlain prints what an overlay shows: all that the pager has, or the items of a picker as
-// a question.
+// openPlain prints the content of an overlay: everything in the pager, or the items of a
+// picker as a question.
 func (s *screen) openPlain(o overlay) {
 	closed := s.closed
 	s.closed = nil
@@ -292,14 +293,14 @@ func (s *screen) openPlain(o overlay) {
 	}
 }
 
-// maxPlainItems is how many items of a picker are listed.
+// maxPlainItems is the maximum number of listed items of a picker.
 const maxPlainItems = 20
 
 // onSignal ends the program, except for Ctrl-C without raw mode.
 func (s *screen) onSignal(sig os.Signal) {
 	if s.cfg.Plain && sig == os.Interrupt {
 		s.interrupted()
-		s.draw() // before what comes of it
+		s.draw() // before its consequences
 		return
 	}
 	s.status, s.done = exitOf(sig), true

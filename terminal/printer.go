@@ -8,13 +8,13 @@ import (
 )
 
 // A printer writes to a terminal: finished lines, once, and below them the live region,
-// which it redraws. It uses no sequence that clears the screen, because terminals push what
-// such a sequence removes into the scrollback. It is for one goroutine.
+// which it redraws. It uses no sequence that clears the screen, because terminals push the
+// cleared text into the scrollback. It is for one goroutine.
 type printer struct {
 	w    io.Writer
 	size func() (columns, rows int)
 
-	plain   bool // no escape sequences except for looks
+	plain   bool // no escape sequences except for styling
 	printed int  // lines; only if plain
 
 	drawn  []string // the lines of the live region, as they are on the screen
@@ -22,26 +22,26 @@ type printer struct {
 	shown  bool     // the cursor is visible
 	sizes  []seenSize
 	buf    []byte
-	query  string // is sent behind what is drawn next, in the same write
+	query  string // is sent after the next drawing, in the same write
 }
 
-// A position is a place in the live region.
+// A position is a position in the live region.
 type position struct{ row, col int }
 
-// hidden is where the cursor is if it is not shown.
+// hidden is the position of a cursor that is not shown.
 var hidden = position{-1, 0}
 
-// A seenSize is a width that the terminal had, until some time ago or still.
+// A seenSize is a current or earlier width of the terminal.
 type seenSize struct {
 	width int
 	until time.Time
 }
 
-// settleTime is how long after a change of size it is unclear which size the terminal
-// draws with: tmux tells programs up to 250 ms later.
+// settleTime is how long after a change of size it is unclear with which size the terminal
+// draws: tmux reports a change up to 250 ms later.
 const settleTime = 400 * time.Millisecond
 
-// widest returns the largest width that the terminal may draw with.
+// widest returns the largest width with which the terminal may draw.
 func (p *printer) widest(width int) int {
 	now := time.Now()
 	if n := len(p.sizes); n == 0 || p.sizes[n-1].width != width {
@@ -74,14 +74,15 @@ func (p *printer) draw(print, live []string, cursor position) error {
 	if p.shown {
 		b = append(b, "\x1b[?25l"...)
 	}
-	// If the terminal is narrower than it was, lines of the live region take several rows
-	// now. Going up too far would overwrite finished text, so the largest width counts.
+	// If the terminal is narrower than it was, lines of the live region may now take
+	// several rows. Moving up too far would overwrite finished text, so the largest width
+	// counts.
 	at := p.cursor
 	if at == hidden {
 		at = position{max(0, len(p.drawn)-1), 0}
 	}
 	if len(print) == 0 && settled && len(live) == len(p.drawn) {
-		// Only lines that changed.
+		// Redraw only lines that changed.
 		row := at.row
 		for i, text := range live {
 			if text == p.drawn[i] {
@@ -177,7 +178,7 @@ func equal(a, b []string) bool {
 	return true
 }
 
-// stripLooks removes the escape sequences of this package from a line.
+// stripLooks removes the styling sequences of this package from a line.
 func stripLooks(text string) string {
 	if !strings.Contains(text, "\x1b") {
 		return text

@@ -19,22 +19,22 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Config says what a screen shows and where.
+// A Config configures a screen.
 type Config struct {
 	In, Out *os.File // of the terminal
 	Env     []string // "KEY=value"
-	Cwd     string   // where the agent works
+	Cwd     string   // the agent's working directory
 	Home    string   // the user's home directory
 	Title   string   // the first words on the screen, such as "parley 1.0"
-	Prompt  string   // is sent first, if it is not empty
+	Prompt  string   // sent first, unless it is empty
 	Plain   bool     // print lines only, without a live region
 	// Open opens the session. It is called once, after the first prompt was drawn.
 	Open func(ctx context.Context) (*Session, error)
-	// Notes are lines that the agent writes to standard error: warnings, mostly.
+	// Notes are lines of the agent's standard error, mostly warnings.
 	Notes <-chan string
-	// NoPartials says that pieces of answers are not to be shown as they come.
+	// NoPartials disables showing answers while they are written.
 	NoPartials bool
-	// History is the file that keeps prompts from session to session. Empty means none.
+	// History is the file that keeps prompts across sessions. Empty means none.
 	History string
 	// Sessions lists the sessions that can be resumed here. It may be nil.
 	Sessions func(ctx context.Context) ([]Saved, error)
@@ -42,8 +42,8 @@ type Config struct {
 	Resume func(ctx context.Context, id string) (*Session, error)
 	// Pick opens the picker of sessions before anything else.
 	Pick bool
-	// Status is a command of the user that prints the status line. Empty means the
-	// built-in one.
+	// Status is a command of the user that prints the status line. Empty means the built-in
+	// one.
 	Status string
 	// Goodbye is printed at the end, with the id of the session.
 	Goodbye func(id string) string
@@ -67,15 +67,15 @@ type screen struct {
 	asks     []*question
 	menu     *menu
 	overlay  overlay // a picker or the pager
-	help     bool    // the keys are listed
-	hint     string  // says something until the next key
+	help     bool    // the list of keys is shown
+	hint     string  // a message until the next key
 	commands []*wire.SlashCommand
 	ready    bool // the agent has reported its commands
 	held     []heldPrompt
-	reading  context.CancelFunc // ends reading the clipboard; nil if nothing is read
-	waiting  []key              // typed while the clipboard was read
+	reading  context.CancelFunc // cancels reading the clipboard; nil if it is not being read
+	waiting  []key              // typed while the clipboard was being read
 	notes    []string           // for the model, with the next prompt
-	spare    string             // text for the status line of the user's command
+	spare    string             // output of the user's command for the status line
 	branch   string
 	files    fileList
 	attached bool
@@ -85,23 +85,23 @@ type screen struct {
 	noted    string            // the last line of standard error
 	prompts  []sentPrompt      // of the conversation, for rewinding
 	lastUUID string            // of the last message that has a record
-	sending  chan struct{}     // is closed when what was sent last was accepted
-	closed   func()            // is called when the overlay closes
-	onResult map[string]func() // is called with the result of a tool call
+	sending  chan struct{}     // closed when the last request was accepted
+	closed   func()            // called when the overlay closes
+	onResult map[string]func() // called with the result of a tool call
 
 	dirty     bool
 	drawnAt   time.Time
 	frame     *time.Timer
 	framing   bool
 	spin      int
-	escaped   time.Time // the last Esc that did nothing else
-	leaving   time.Time // the last Ctrl-C that did nothing else
+	escaped   time.Time // time of the last Esc that did nothing else
+	leaving   time.Time // time of the last Ctrl-C that did nothing else
 	done      bool
 	status    int
 	stopWatch context.CancelFunc
 }
 
-// A queuedPrompt was sent, and its turn has not begun.
+// A queuedPrompt is a prompt that was sent and whose turn has not started.
 type queuedPrompt struct {
 	uuid     string
 	shown    string
@@ -117,7 +117,7 @@ type sentPrompt struct {
 	at     time.Time
 }
 
-// An overlay takes the whole screen, which is another one meanwhile, and all keys.
+// An overlay occupies the whole alternate screen and receives all keys.
 type overlay interface {
 	key(k key) (done bool)
 	view(width, height int) (lines []string, cursor position)
@@ -131,7 +131,7 @@ const (
 	drawBytes = 32 << 10               // how much is printed at once
 )
 
-// Run shows a session until the person leaves, and returns the exit status.
+// Run shows a session until the person exits, and returns the exit status.
 func Run(ctx context.Context, cfg Config) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -170,7 +170,7 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 		s.t.paint(dim, clip(intro, s.width())))
 	s.draw()
 	if !cfg.Plain {
-		cfg.Out.WriteString("\x1b]11;?\x1b\\") // which background is it?
+		cfg.Out.WriteString("\x1b]11;?\x1b\\") // query the background color
 	}
 	if cfg.Pick {
 		s.pickSession()
@@ -193,7 +193,7 @@ func (s *screen) open() {
 	})
 }
 
-// opened begins to show a session.
+// opened starts showing a session.
 func (s *screen) opened(session *Session, err error) {
 	s.opening = false
 	if err != nil {
@@ -220,8 +220,8 @@ type heldPrompt struct {
 	images      []chip
 }
 
-// fail ends the program because there is no session. The agent may have given the reason on
-// standard error already.
+// fail ends the program because there is no session. The agent may already have given the
+// reason on standard error.
 func (s *screen) fail(err error) {
 	for drained := false; !drained; {
 		select {
@@ -240,7 +240,7 @@ func (s *screen) fail(err error) {
 // shownEntries is how many entries of an earlier conversation are shown.
 const shownEntries = 60
 
-// attach shows a session from near its end on.
+// attach shows a session, starting near its end.
 func (s *screen) attach(session *Session) {
 	if s.stopWatch != nil {
 		s.stopWatch()
@@ -251,7 +251,7 @@ func (s *screen) attach(session *Session) {
 	s.loadCommands()
 }
 
-// loadCommands asks the agent which slash commands there are; that starts it.
+// loadCommands asks the agent for its slash commands, which starts the agent.
 func (s *screen) loadCommands() {
 	session := s.session
 	s.async(func(ctx context.Context) func() {
@@ -277,8 +277,8 @@ func (s *screen) loadCommands() {
 	})
 }
 
-// checkServers warns about each MCP server that does not work, and once about those that take
-// long to start.
+// checkServers warns about each MCP server that does not work, and once about those that are
+// slow to start.
 func (s *screen) checkServers() {
 	to := s.session
 	warned := map[string]wire.MCPState{}
@@ -332,8 +332,8 @@ func (s *screen) checkServers() {
 	})
 }
 
-// login has the person log in to an MCP server: it shows the address of the page, and says
-// when that has led back.
+// login lets the person log in to an MCP server: it shows the URL of the page, and reports
+// when the login has succeeded.
 func (s *screen) login(server string) {
 	if server == "" {
 		s.hint = "Name the MCP server: /login SERVER."
@@ -382,7 +382,7 @@ func (s *screen) login(server string) {
 	})
 }
 
-// async calls f in the background, and what it returns in the loop.
+// async calls f in the background, and the function that f returns in the loop.
 func (s *screen) async(f func(ctx context.Context) func()) {
 	s.work.Go(func() {
 		done := f(s.ctx)
@@ -396,7 +396,7 @@ func (s *screen) async(f func(ctx context.Context) func()) {
 	})
 }
 
-// inOrder is like async, but f begins when the one before it has returned: the agent receives
+// inOrder is like async, but f starts when the previous one has returned: the agent receives
 // prompts and settings in the order in which the person gave them.
 func (s *screen) inOrder(f func(ctx context.Context) func()) {
 	before, done := s.sending, make(chan struct{})
@@ -413,7 +413,7 @@ func (s *screen) inOrder(f func(ctx context.Context) func()) {
 	})
 }
 
-// loop handles events until the person leaves.
+// loop handles events until the person exits.
 func (s *screen) loop(signals <-chan os.Signal) {
 	resized := make(chan os.Signal, 1)
 	notifyResize(resized)
@@ -428,7 +428,7 @@ func (s *screen) loop(signals <-chan os.Signal) {
 			case s.t.busy:
 				spin.Reset(spinTime)
 				spinning = true
-			case len(s.t.agents) > 0: // their elapsed time
+			case len(s.t.agents) > 0: // updates their elapsed time
 				spin.Reset(time.Second)
 				spinning = true
 			}
@@ -436,7 +436,7 @@ func (s *screen) loop(signals <-chan os.Signal) {
 		select {
 		case m := <-s.keys.events:
 			s.event(m)
-			for range 64 { // what was typed or pasted meanwhile, too
+			for range 64 { // also keys and pastes that arrived in the meantime
 				select {
 				case m := <-s.keys.events:
 					s.event(m)
@@ -466,7 +466,7 @@ func (s *screen) loop(signals <-chan os.Signal) {
 		case <-s.frame.C:
 			s.framing = false
 			s.draw()
-			continue // draw schedules what is left
+			continue // draw schedules the rest
 		case <-spin.C:
 			spinning = false
 			s.spin++
@@ -479,7 +479,7 @@ func (s *screen) loop(signals <-chan os.Signal) {
 	}
 }
 
-// schedule has the screen drawn soon, but not more than 30 times a second.
+// schedule schedules a redraw, at most 30 times a second.
 func (s *screen) schedule() {
 	if s.framing || s.done {
 		return
@@ -505,7 +505,7 @@ func (s *screen) redraw() {
 	}
 }
 
-// draw prints what is finished and draws the live region.
+// draw prints finished lines and draws the live region.
 func (s *screen) draw() {
 	s.drawnAt = time.Now()
 	if s.overlay != nil {
@@ -530,7 +530,7 @@ func (s *screen) draw() {
 	}
 }
 
-// finish leaves the screen in order.
+// finish leaves the screen in a clean state.
 func (s *screen) finish() {
 	s.closeOverlay()
 	s.t.endText()
@@ -549,7 +549,7 @@ func (s *screen) finish() {
 	s.p.draw(nil, nil, position{})
 }
 
-// event handles what comes from the terminal.
+// event handles an event of the terminal.
 func (s *screen) event(m tea.Msg) {
 	switch m := m.(type) {
 	case typedLine:
@@ -574,7 +574,7 @@ func (s *screen) setLight(light bool) {
 	s.t.text.theme.light = light
 }
 
-// entry shows what happened in the session.
+// entry shows an entry of the session.
 func (s *screen) entry(e hub.Entry) {
 	switch e.Kind {
 	case hub.KindFrame, hub.KindLive:
@@ -682,7 +682,7 @@ func (s *screen) message(m wire.Message) {
 	s.t.message(m)
 }
 
-// prompted notes a prompt that was accepted, from here or elsewhere.
+// prompted records a prompt that was accepted, from here or elsewhere.
 func (s *screen) prompted(p *hub.Prompt) {
 	for i := range s.queued {
 		if s.queued[i].uuid == p.UUID {
@@ -700,7 +700,7 @@ func (s *screen) prompted(p *hub.Prompt) {
 	}
 }
 
-// controlled takes in what somebody set.
+// controlled applies a setting that somebody changed.
 func (s *screen) controlled(request json.RawMessage) {
 	var req struct {
 		Subtype string
@@ -718,7 +718,7 @@ func (s *screen) controlled(request json.RawMessage) {
 	}
 }
 
-// unqueue removes a prompt from those that wait.
+// unqueue removes a prompt from the queue.
 func (s *screen) unqueue(uuid string) (queuedPrompt, bool) {
 	for i, q := range s.queued {
 		if q.uuid == uuid {
@@ -729,7 +729,7 @@ func (s *screen) unqueue(uuid string) (queuedPrompt, bool) {
 	return queuedPrompt{}, false
 }
 
-// turnBegins prints prompts whose turn begins.
+// turnBegins prints prompts whose turn starts.
 func (s *screen) turnBegins(uuids ...string) {
 	for _, uuid := range uuids {
 		if q, ok := s.unqueue(uuid); ok {
@@ -767,7 +767,7 @@ func (s *screen) userMessage(m *wire.User) bool {
 		}
 	}
 	text := m.Message.Content.String()
-	if o := m.Origin; o != nil && o.Kind != "" && o.Kind != "human" { // the agent said it to itself
+	if o := m.Origin; o != nil && o.Kind != "" && o.Kind != "human" { // a message of the agent to itself
 		if line, _, _ := strings.Cut(text, "\n"); o.Kind == "task-notification" && !s.t.showed(line) {
 			s.t.notice(line)
 		}
@@ -787,7 +787,7 @@ func (s *screen) userMessage(m *wire.User) bool {
 	return true
 }
 
-// setState takes in what the session is doing.
+// setState applies the state of the session.
 func (s *screen) setState(state *hub.State) {
 	for _, q := range slices.Clone(s.queued) {
 		if q.accepted && !slices.Contains(state.Queued, q.uuid) && state.Phase == hub.Idle {
@@ -807,11 +807,11 @@ func (s *screen) note(text string) {
 	if text != "" {
 		s.noted = text
 		s.t.warn(text)
-		s.t.noted = append(s.t.noted, text) // the agent sends some of them as messages, too
+		s.t.noted = append(s.t.noted, text) // the agent also sends some of them as messages
 	}
 }
 
-// send sends a prompt. It is shown as queued until its turn begins.
+// send sends a prompt. It is shown as queued until its turn starts.
 func (s *screen) send(m *wire.User, shown string) {
 	m.UUID = session.NewID()
 	s.queued = append(s.queued, queuedPrompt{uuid: m.UUID, shown: shown})
@@ -882,8 +882,8 @@ func (b *inbox) take() []hub.Entry {
 	return list
 }
 
-// watch fills the inbox until ctx ends. If the session is out of reach for a while, it goes
-// on behind what it has.
+// watch fills the inbox until ctx ends. If the session is unreachable for a while, it
+// continues after the last entry that it has.
 func (b *inbox) watch(ctx context.Context, s *Session) {
 	var after uint64
 	if state, err := s.state(ctx); err == nil && state.N > shownEntries {
@@ -905,10 +905,10 @@ func (b *inbox) watch(ctx context.Context, s *Session) {
 	}
 }
 
-// themeOf returns how text is painted, by the environment.
+// themeOf returns the theme for an environment.
 func themeOf(env []string) theme {
 	t := theme{color: getenv(env, "NO_COLOR") == "" && getenv(env, "TERM") != "dumb", links: true}
-	// The background is the last of the colours, if a terminal tells them at all.
+	// The background is the last of the colors, if a terminal reports them at all.
 	if v := getenv(env, "COLORFGBG"); v != "" {
 		bg := v[strings.LastIndexByte(v, ';')+1:]
 		t.light = bg == "7" || bg == "15"
@@ -925,7 +925,7 @@ func getenv(env []string, name string) string {
 	return ""
 }
 
-// shortHome writes a path with ~ for the home directory.
+// shortHome abbreviates the home directory in a path to ~.
 func shortHome(path, home string) string {
 	if home != "" && (path == home || strings.HasPrefix(path, home+string(os.PathSeparator))) {
 		return "~" + path[len(home):]

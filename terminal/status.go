@@ -56,7 +56,7 @@ func (s *screen) statusLine(w int) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	// On a narrow terminal the last parts go first.
+	// On a narrow terminal, drop the last parts first.
 	for len(parts) > 1 && columns(strings.Join(parts, " · ")) > w {
 		parts = parts[:len(parts)-1]
 	}
@@ -66,8 +66,8 @@ func (s *screen) statusLine(w int) string {
 // statusTime bounds the command of the status line.
 const statusTime = 5 * time.Second
 
-// runStatus runs the user's command for the status line, with what it may show as JSON on
-// its standard input, as the official setting has it.
+// runStatus runs the user's command for the status line. The command gets its data as
+// JSON on its standard input, in the format of the official setting.
 func (s *screen) runStatus() {
 	if s.cfg.Status == "" {
 		return
@@ -101,7 +101,7 @@ func (s *screen) runStatus() {
 	})
 }
 
-// stripEscapes removes the escape sequences for looks that status commands print.
+// stripEscapes removes the styling escape sequences that status commands print.
 func stripEscapes(text string) string {
 	for {
 		before, rest, ok := strings.Cut(text, "\x1b[")

@@ -8,14 +8,15 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// Visible returns text as one line that shows everything in it: characters that move the
-// cursor, hide text or reorder it are written as escapes.
+// Visible returns text as one line that shows everything in it: it escapes characters that
+// move the cursor, hide text or reorder it.
 func Visible(text string) string { return escape(text, "", true) }
 
 // VisibleLines is [Visible] for text of several lines.
 func VisibleLines(text string) string { return escape(text, "\n\t", true) }
 
-// Readable is [VisibleLines] for prose, which may hold joined emoji and any kind of space.
+// Readable is [VisibleLines] for prose, which may contain joined emoji and any kind of
+// space.
 func Readable(text string) string { return escape(text, "\n\t\u200d", false) }
 
 func escape(text, keep string, strict bool) string {
@@ -56,16 +57,16 @@ func isPlain(text string) bool {
 	return true
 }
 
-// isBlank reports whether a character shows nothing.
+// isBlank reports whether a character is invisible.
 func isBlank(r rune) bool {
 	return unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Variation_Selector, r) || strings.ContainsRune("\u034f\u115f\u1160\u2800\u3164\uffa0", r)
 }
 
-// widths measures text. Ambiguous characters are narrow, whatever the locale: that is what
-// terminals do by default.
+// widths measures text. Ambiguous characters are narrow in every locale, as terminals have
+// them by default.
 var widths = &runewidth.Condition{StrictEmojiNeutral: true}
 
-// columns returns how many columns text takes, without escape sequences in it.
+// columns returns the width of text in columns, which must not contain escape sequences.
 func columns(text string) int {
 	if isPlain(text) {
 		return len(text)
@@ -84,7 +85,7 @@ func clip(text string, width int) string {
 	return widths.Truncate(text, width, "…")
 }
 
-// expandTabs replaces tabs by spaces, for stops every 4 columns.
+// expandTabs replaces tabs with spaces, with stops every 4 columns.
 func expandTabs(text string) string {
 	if !strings.Contains(text, "\t") {
 		return text
@@ -103,7 +104,7 @@ func expandTabs(text string) string {
 	return b.String()
 }
 
-// The looks of text, as parameters of SGR.
+// The styles of text, as SGR parameters.
 const (
 	bold      = "1"
 	dim       = "2"
@@ -117,14 +118,15 @@ const (
 	cyan      = "36"
 )
 
-// A theme says how text is painted.
+// A theme configures how text is styled.
 type theme struct {
-	color bool // false: no escape sequences for looks at all
+	color bool // false: no styling sequences at all
 	light bool // the background is light
-	links bool // the terminal understands OSC 8
+	links bool // the terminal supports OSC 8
 }
 
-// paint gives text a look. Yellow and cyan are hard to read on a light background.
+// paint styles text. It replaces yellow and cyan on a light background, where they are
+// hard to read.
 func (t theme) paint(look, text string) string {
 	if !t.color || text == "" || look == "" {
 		return text
@@ -135,7 +137,7 @@ func (t theme) paint(look, text string) string {
 	return "\x1b[" + look + "m" + text + "\x1b[0m"
 }
 
-// A span is a piece of text with one look. Its text has no line feeds and no escape
+// A span is a piece of text with one style. Its text has no line feeds and no escape
 // sequences.
 type span struct {
 	look string
@@ -196,7 +198,7 @@ func (t theme) wrap(spans []span, width int, first, rest []span) []string {
 			continue
 		}
 		for text := s.text; text != ""; {
-			// A word and the spaces behind it.
+			// A word and the spaces after it.
 			n := strings.IndexByte(text, ' ')
 			if n < 0 {
 				n = len(text)
@@ -206,7 +208,7 @@ func (t theme) wrap(spans []span, width int, first, rest []span) []string {
 			text = text[n+spaces:]
 			w := columns(word)
 			joined := w
-			if spaces == 0 && text == "" { // the word may go on in the next span
+			if spaces == 0 && text == "" { // the word may continue in the next span
 				for _, next := range spans[i+1:] {
 					if next.text == "\n" {
 						break

@@ -18,25 +18,25 @@ type transcript struct {
 	theme
 	width func() int
 	cwd   string // file names are shown relative to it
-	more  string // shows what was left out
+	more  string // the key that shows omitted text
 
-	out   []string // lines that are to be printed
+	out   []string // lines to print
 	fresh bool     // nothing was printed yet
-	last  string   // what was printed last: "text", "tool" …
+	last  string   // the kind of the last printed section: "text", "tool" …
 
 	text     markdown
-	streamed string // the text of the block that was shown as it came
+	streamed string // the text of the current block that was shown while it streamed
 	thought  *thinking
 
-	calls   []*toolCall // that have no result yet, in order
-	agents  []*subagent // that run, in the background, too
+	calls   []*toolCall // calls without a result, in order
+	agents  []*subagent // running subagents, also in the background
 	todos   []todo
 	tasks   []*wire.BackgroundTask
 	ended   []string // tasks whose end was printed
-	details []detail // what the pager shows
+	details []detail // the content of the pager
 	size    int      // bytes in details
 
-	busy    bool // a turn runs
+	busy    bool // a turn is running
 	doing   string
 	since   time.Time
 	retry   string
@@ -48,37 +48,37 @@ type transcript struct {
 	cost    float64 // of the session
 	costOK  bool    // the cost is known
 
-	noted []string // warnings of the agent's standard error that are shown
+	noted []string // warnings from the agent's standard error that are shown
 }
 
-// A thinking is a thought of the model as it comes.
+// A thinking is a thought of the model while it streams.
 type thinking struct {
 	text  string
 	since time.Time
 }
 
-// A toolCall is a tool call that runs.
+// A toolCall is a running tool call.
 type toolCall struct {
 	id, name, arg string
 	input         json.RawMessage
 	since         time.Time
-	output        []string // the last lines that it printed
+	output        []string // the last lines of its output
 }
 
-// A subagent is one that runs.
+// A subagent is a running subagent.
 type subagent struct {
 	call       string // the id of the tool call that started it
 	task       string // its id as a task
-	name       string // what it does
+	name       string // its description
 	kind       string
 	depth      int
 	background bool
 	since      time.Time
-	tools      int    // calls so far
-	note       string // the last of them
+	tools      int    // number of calls so far
+	note       string // the last call
 }
 
-// A todo is an item of the model's list.
+// A todo is an item of the model's todo list.
 type todo struct {
 	Content    string `json:"content"`
 	Status     string `json:"status"`
@@ -106,7 +106,8 @@ func (s *transcript) print(lines ...string) {
 	}
 }
 
-// section begins something else: an empty line comes before it, but not between tool calls.
+// section starts another kind of output: an empty line comes before it, but not between tool
+// calls.
 func (s *transcript) section(kind string) {
 	if !s.fresh && (kind != "tool" || s.last != "tool") && s.last != "gap" {
 		s.out = append(s.out, "")
@@ -126,7 +127,7 @@ func (s *transcript) link(address string) {
 	s.print(s.wrap([]span{{text: Visible(address), link: Visible(address)}}, s.width(), nil, nil)...)
 }
 
-// paragraph prints text with a look, wrapped, behind a mark.
+// paragraph prints text with a style, wrapped, after a mark.
 func (s *transcript) paragraph(look, mark, text string) {
 	indent := []span{{text: strings.Repeat(" ", columns(mark))}}
 	first := []span{{look: look, text: mark}}
@@ -136,7 +137,7 @@ func (s *transcript) paragraph(look, mark, text string) {
 	}
 }
 
-// prompt prints what a person sent.
+// prompt prints a prompt of a person.
 func (s *transcript) prompt(text string) {
 	s.section("prompt")
 	first, rest := []span{{look: cyan + ";" + bold, text: "> "}}, []span{{text: "  "}}
@@ -157,7 +158,7 @@ func (s *transcript) warn(text string) {
 	s.paragraph(yellow, "! ", text)
 }
 
-// keep keeps something for the pager.
+// keep stores something for the pager.
 func (s *transcript) keep(title, body string) {
 	s.details = append(s.details, detail{title, body})
 	s.size += len(title) + len(body)
@@ -173,7 +174,7 @@ func (s *transcript) do(what string) {
 	}
 }
 
-// begin notes that a turn began.
+// begin records that a turn started.
 func (s *transcript) begin() {
 	if !s.busy {
 		s.busy = true
@@ -182,13 +183,13 @@ func (s *transcript) begin() {
 	}
 }
 
-// end notes that no turn runs.
+// end records that no turn is running.
 func (s *transcript) end() {
 	s.endText()
 	s.busy, s.retry, s.doing, s.calls = false, "", "", nil
 }
 
-// message takes a message in.
+// message processes a message.
 func (s *transcript) message(m wire.Message) {
 	switch m := m.(type) {
 	case *wire.StreamEvent:
@@ -267,7 +268,7 @@ func (s *transcript) message(m wire.Message) {
 	}
 }
 
-// stream shows text as it comes.
+// stream shows text while it arrives.
 func (s *transcript) stream(m *wire.StreamEvent) {
 	ev, err := m.Parse()
 	if err != nil {
@@ -310,7 +311,7 @@ func (s *transcript) write(text string) {
 	s.print(s.text.write(text)...)
 }
 
-// endText prints what is left of the text and the thought.
+// endText prints the rest of the text and the thought.
 func (s *transcript) endText() {
 	s.endThought()
 	if lines := s.text.close(); len(lines) > 0 {
@@ -330,7 +331,7 @@ func (s *transcript) endThought() {
 	s.think(text, took)
 }
 
-// think prints a thought, dimmed; the pager has all of it.
+// think prints a thought, dimmed and shortened; the pager shows all of it.
 func (s *transcript) think(text string, took time.Duration) {
 	if text == "" {
 		return
@@ -357,7 +358,7 @@ func (s *transcript) thoughtLines(text string) (out []string) {
 	return out
 }
 
-// block takes a complete block of a message in.
+// block processes a complete block of a message.
 func (s *transcript) block(b wire.Block, parent string) {
 	switch b := b.(type) {
 	case *wire.TextBlock:
@@ -387,7 +388,7 @@ func (s *transcript) block(b wire.Block, parent string) {
 			s.think(strings.TrimSpace(b.Thinking), 0)
 		}
 	case *wire.ToolUseBlock:
-		if parent != "" { // the line of the subagent shows it
+		if parent != "" { // shown in the line of the subagent
 			if a := s.agent(parent); a != nil {
 				a.tools++
 				a.note = Visible(b.Name) + " " + s.essence(b.Input)
@@ -435,8 +436,8 @@ func (s *transcript) progress(m *wire.ToolProgress) {
 	}
 }
 
-// lastLines returns the last lines of some output, as a terminal would show them: a carriage
-// return begins a line anew.
+// lastLines returns the last lines of some output as a terminal would show them: a carriage
+// return restarts the line.
 func lastLines(output string, n int) (lines []string) {
 	all := strings.Split(strings.TrimSpace(output), "\n")
 	for _, line := range all[max(0, len(all)-n):] {
@@ -447,7 +448,7 @@ func lastLines(output string, n int) (lines []string) {
 	return lines
 }
 
-// startAgent notes that a subagent began.
+// startAgent records that a subagent started.
 func (s *transcript) startAgent(m *wire.TaskStarted) {
 	if m.SubagentType == "" || m.ToolUseID == "" || s.agent(m.ToolUseID) != nil {
 		return
@@ -474,14 +475,14 @@ func (s *transcript) agent(call string) *subagent {
 	return nil
 }
 
-// endAgent notes that a subagent ended, and returns it.
+// endAgent records that a subagent ended, and returns it.
 func (s *transcript) endAgent(call string) *subagent {
 	a := s.agent(call)
 	s.agents = slices.DeleteFunc(s.agents, func(x *subagent) bool { return x == a })
 	return a
 }
 
-// notified prints that a task in the background ended.
+// notified prints that a background task ended.
 func (s *transcript) notified(m *wire.TaskNotification) {
 	if m.SkipTranscript || m.Ambient {
 		return
@@ -503,15 +504,15 @@ func (s *transcript) notified(m *wire.TaskNotification) {
 	s.print(mark + clip(Visible(text), s.width()-2))
 }
 
-// showed reports whether the end of the task that a notice to the model names is on the screen.
+// showed reports whether the end of the task in a notice to the model is on the screen.
 func (s *transcript) showed(notice string) bool {
 	return slices.ContainsFunc(s.ended, func(id string) bool { return strings.Contains(notice, id) })
 }
 
-// result shows a call that is done.
+// result shows a finished call.
 func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage, parent string) {
 	if parent != "" {
-		return // the line of the subagent counts its calls
+		return // counted in the line of the subagent
 	}
 	c := s.call(r.ToolUseID)
 	if c != nil {
@@ -566,7 +567,7 @@ func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage,
 	s.keep(mark+" "+c.name, body+"\n\n"+resultText(r))
 }
 
-// limit shortens lines; note says how many are left out.
+// limit shortens lines; note is the format for how many are left out.
 func limit(lines []string, most int, note string) []string {
 	if len(lines) <= most+1 {
 		return lines
@@ -594,7 +595,7 @@ func indented(raw json.RawMessage) string {
 	return string(text)
 }
 
-// essence is the argument of a call that says the most.
+// essence returns the most informative argument of a call.
 func (s *transcript) essence(input json.RawMessage) string {
 	var in map[string]json.RawMessage
 	if json.Unmarshal(input, &in) != nil {
@@ -650,7 +651,7 @@ func stringMember(input json.RawMessage, name string) string {
 	return rawString(in[name])
 }
 
-// relative is a path as people write it here.
+// relative returns a path relative to the working directory, if it is below it.
 func (s *transcript) relative(path string) string {
 	if s.cwd == "" || !filepath.IsAbs(path) {
 		return path
@@ -668,7 +669,7 @@ type hunk struct {
 	Lines    []string
 }
 
-// outcome returns the result of a call in a few words.
+// outcome summarizes the result of a call in a few words.
 func (s *transcript) outcome(r *wire.ToolResultBlock, structured json.RawMessage) string {
 	var out struct {
 		Stdout *string
@@ -684,7 +685,7 @@ func (s *transcript) outcome(r *wire.ToolResultBlock, structured json.RawMessage
 		BackgroundTaskID string `json:"backgroundTaskId"`
 	}
 	if json.Unmarshal(structured, &out) != nil {
-		out.Stdout = nil // it is a text
+		out.Stdout = nil // it is a string
 	}
 	text := resultText(r)
 	switch {
@@ -742,7 +743,7 @@ func lastLine(text string) string {
 	return strings.TrimSpace(text[strings.LastIndexAny(text, "\r\n")+1:])
 }
 
-// patch returns the diff of an edit that was made.
+// patch returns the diff of a finished edit.
 func (s *transcript) patch(structured json.RawMessage) (out []string) {
 	var in struct{ StructuredPatch []hunk }
 	if json.Unmarshal(structured, &in) != nil {
@@ -811,7 +812,7 @@ func (s *transcript) unified(diff string) (out []string) {
 	return out
 }
 
-// closing ends a turn with what it took.
+// closing ends a turn with its costs.
 func (s *transcript) closing(r *wire.Result) {
 	s.endText()
 	s.streamed = ""
@@ -841,7 +842,7 @@ func (s *transcript) closing(r *wire.Result) {
 	s.end()
 }
 
-// Costs says what a turn took: turns, tokens, money and time.
+// Costs describes the cost of a turn: turns, tokens, money and time.
 func Costs(r *wire.Result) string {
 	parts := []string{count(r.NumTurns, "turn", "turns")}
 	if u := r.Usage; u != nil {
@@ -864,7 +865,7 @@ func Costs(r *wire.Result) string {
 	return strings.Join(append(parts, Seconds(time.Duration(r.DurationMS)*time.Millisecond)), " · ")
 }
 
-// Seconds writes a duration as a person reads it.
+// Seconds formats a duration for people.
 func Seconds(d time.Duration) string {
 	if d < 100*time.Second {
 		return fmt.Sprintf("%.1f s", d.Seconds())
@@ -872,7 +873,7 @@ func Seconds(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// Grouped writes a number with commas.
+// Grouped formats a number with commas.
 func Grouped(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {

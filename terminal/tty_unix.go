@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// enableSequences makes a terminal understand escape sequences, which it does.
+// enableSequences does nothing: terminals interpret escape sequences.
 func enableSequences(*os.File) {}
 
-// notifyResize sends to ch when the terminal has another size.
+// notifyResize sends to ch when the size of the terminal changes.
 func notifyResize(ch chan<- os.Signal) { signal.Notify(ch, syscall.SIGWINCH) }
 
-// stopProcess stops the program as Ctrl-Z does, until the shell continues it.
+// stopProcess stops the program like Ctrl-Z, until the shell continues it.
 func stopProcess() error {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// enableSequences makes a console understand escape sequences.
+// enableSequences makes a console interpret escape sequences.
 func enableSequences(f *os.File) {
 	var mode uint32
 	if windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil {

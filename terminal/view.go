@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// maxLive is how many lines the live region has at most.
+// maxLive is the maximum number of lines of the live region.
 const maxLive = 10
 
 var spinner = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
@@ -17,7 +17,7 @@ func (s *screen) view() (lines []string, cursor position) {
 		return s.plainView(), hidden
 	}
 	w, h := s.p.size()
-	w-- // the last column stays free: a cursor there is ambiguous
+	w-- // leave the last column free: a cursor there is ambiguous
 	most := max(2, min(maxLive, h-1))
 
 	// From the bottom up: the status line, the menu, the input. The rest is for
@@ -53,7 +53,7 @@ func (s *screen) view() (lines []string, cursor position) {
 	return append(append(top, middle...), bottom...), cursor
 }
 
-// activity returns what happens at the moment, in at most room lines.
+// activity returns the lines about current work, at most room of them.
 func (s *screen) activity(w, room int) (lines []string) {
 	if room <= 0 {
 		return nil
@@ -132,7 +132,7 @@ func openTodos(list []todo) (n int) {
 	return n
 }
 
-// spinLine says what the agent is doing.
+// spinLine describes what the agent is doing.
 func (s *screen) spinLine(w int) string {
 	t := s.t
 	what := t.doing
@@ -151,7 +151,7 @@ func (s *screen) spinLine(w int) string {
 	return t.paint(cyan, spinner[s.spin%len(spinner)]) + " " + t.paint(dim, clip(text, w-2))
 }
 
-// callLines returns the calls that run, with elapsed times, and subagents as a tree.
+// callLines returns the running calls, with elapsed times, and subagents as a tree.
 func (s *screen) callLines(w, most int) (lines []string) {
 	t := s.t
 	for _, c := range t.calls {
@@ -178,7 +178,7 @@ func (s *screen) callLines(w, most int) (lines []string) {
 	return lines
 }
 
-// runLine is a line for something that runs.
+// runLine returns a line for something that is running.
 func (s *screen) runLine(w int, mark, text string, since time.Time) string {
 	elapsed := ""
 	if d := time.Since(since); d >= 2*time.Second {
@@ -187,7 +187,7 @@ func (s *screen) runLine(w int, mark, text string, since time.Time) string {
 	return s.t.paint(yellow, mark) + clip(text, w-columns(mark)-len(elapsed)) + s.t.paint(dim, elapsed)
 }
 
-// todoLines returns the model's list, from what is being done on.
+// todoLines returns the model's todo list, starting at the current item.
 func (s *screen) todoLines(w, most int) (lines []string) {
 	t := s.t
 	from := 0
@@ -270,7 +270,7 @@ func (s *screen) helpLines(w, most int) (lines []string) {
 		widest = max(widest, columns(item))
 	}
 	per := max(1, (w+2)/(widest+2))
-	if (len(items)+per-1)/per > most { // as running text
+	if (len(items)+per-1)/per > most { // too many: as running text
 		text := strings.Join(items, " · ")
 		lines = s.t.wrap([]span{{look: dim, text: text}}, w, nil, nil)
 		if len(lines) > most {
