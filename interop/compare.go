@@ -14,26 +14,25 @@ import (
 	"strings"
 )
 
-// A Difference is one way in which what two CLIs wrote in the same scenario is not
-// the same.
+// A Difference is one difference between the output of two CLIs in the same scenario.
 type Difference struct {
 	Scenario string
 	Kind     string // of the line, such as "assistant text" or "control_request can_use_tool"
 	Path     string // in the line, with [] for any element of an array; empty for the line itself
 	What     string // "missing", "extra", "order", "kind", "value", or "words" for texts with the same markers
-	A, B     string // what each has, as JSON; empty where there is nothing
-	Line     int    // in what the first CLI wrote, from one; 0 for an extra one
+	A, B     string // the value of each, as JSON; empty if absent
+	Line     int    // in the output of the first CLI, from one; 0 for an extra one
 }
 
-// String is the difference in one line.
+// String formats the difference as one line.
 func (d Difference) String() string {
 	return fmt.Sprintf("%s line %d: %s: %s %s: %s | %s", d.Scenario, d.Line, d.Kind, d.What, d.Path, d.A, d.B)
 }
 
-// Compare lists how what the second CLI wrote differs from what the first did: in
-// the order of lines; in the paths of their members and the JSON kinds of these,
-// at any depth; and in values. Values that differ from run to run count as equal:
-// ids, times, durations, paths and ports. Both outcomes are of [Record].
+// Compare lists how the output of the second CLI differs from that of the first: in the
+// order of lines; in the paths of their members and their JSON kinds, at any depth; and
+// in values. Values that vary from run to run count as equal: ids, times, durations,
+// paths and ports. Both outcomes are from [Record].
 func Compare(a, b *Outcome) []Difference {
 	var all []Difference
 	for i := range max(len(a.Processes), len(b.Processes)) {
@@ -49,7 +48,7 @@ type line struct {
 	value any
 }
 
-// linesOf makes what a process wrote comparable.
+// linesOf returns the output of a process in a comparable form.
 func linesOf(o *Outcome, process int) []line {
 	if process >= len(o.Processes) {
 		return nil
@@ -82,8 +81,8 @@ func linesOf(o *Outcome, process int) []line {
 	return all
 }
 
-// lineKind names what a line is, finely enough that lines of one kind can be held
-// against each other.
+// lineKind returns the kind of a line, fine enough to compare lines of the same kind
+// with each other.
 func lineKind(v any, asked map[string]string) string {
 	m, _ := v.(map[string]any)
 	at := func(v any, path ...string) any {
@@ -133,18 +132,18 @@ var (
 	measureRE = regexp.MustCompile(`(?i)(_ms|Ms|duration|^pid|mtime|end_time|elapsed_time_seconds|retry_delay)$|^duration`)
 )
 
-// idNames are the members that name something which each CLI names for itself.
+// idNames are members with names that each CLI chooses for itself.
 var idNames = map[string]bool{
 	"request_id": true, "task_id": true, "run_id": true, "runId": true, "agent_id": true, "agentId": true, "progressToken": true,
 }
 
-// plainer returns a function that takes out of a JSON value what differs from run
-// to run.
+// plainer returns a function that removes from a JSON value what varies from run to
+// run.
 func (o *Outcome) plainer() func(v any, name string) any {
 	dashes := regexp.MustCompile(`[^A-Za-z0-9]`)
 	base := filepath.Dir(o.Dir)
 	replace := []string{}
-	// Longer paths first, and each also as the name that a path becomes.
+	// Longer paths first, and each also in the form that it has in names.
 	for _, p := range []struct{ path, word string }{{o.Dir, "${dir}"}, {o.Home, "${home}"}, {filepath.Join(base, "tmp"), "${tmp}"}, {base, "${base}"}} {
 		replace = append(replace, p.path, p.word, dashes.ReplaceAllString(p.path, "-"), p.word)
 	}
@@ -226,7 +225,7 @@ func compareLines(scenario string, a, b []line) []Difference {
 			add(d)
 		}
 	}
-	// A line that both have, but not in the same place.
+	// A line that both have, but in different places.
 	for _, la := range onlyA {
 		if i := slices.IndexFunc(onlyB, func(l line) bool { return l.kind == la.kind }); i >= 0 {
 			lb := onlyB[i]
@@ -247,8 +246,8 @@ func compareLines(scenario string, a, b []line) []Difference {
 	return all
 }
 
-// align finds the longest common subsequence of kinds: the lines that belong
-// together, and those that only one side has there.
+// align finds the longest common subsequence of kinds: the pairs of lines that match,
+// and the lines that only one side has.
 func align(a, b []line) (onlyA, onlyB []line, pairs [][2]line) {
 	n := make([][]int, len(a)+1)
 	for i := range n {
@@ -281,14 +280,14 @@ func align(a, b []line) (onlyA, onlyB []line, pairs [][2]line) {
 	return append(onlyA, a[i:]...), append(onlyB, b[j:]...), pairs
 }
 
-// compareValues lists paths that only one side has, paths whose JSON kinds differ,
-// and values that differ.
+// compareValues lists paths that only one side has, paths whose JSON kinds differ, and
+// values that differ.
 func compareValues(a, b any) []Difference {
 	shapeA, shapeB := map[string]map[string]any{}, map[string]map[string]any{}
 	shape(a, "", shapeA)
 	shape(b, "", shapeB)
 	var all []Difference
-	odd := map[string]bool{} // what was said of a path holds for all below it
+	odd := map[string]bool{} // a difference of a path covers everything below it
 	below := func(path string) bool {
 		for p := range odd {
 			if path != p && (strings.HasPrefix(path, p+".") || strings.HasPrefix(path, p+"[")) {
@@ -333,8 +332,8 @@ func compareValues(a, b any) []Difference {
 	return all
 }
 
-// markers is what programs look for in a text that is otherwise for the model or for
-// people: how an error is wrapped, and what it begins with.
+// markers returns the parts of a text that programs look for, although the text is for
+// the model or for people: how an error is wrapped, and its start.
 func markers(s string) string {
 	return markersRE.FindString(s) + fmt.Sprint(strings.HasSuffix(s, "</tool_use_error>"), strings.HasSuffix(s, "</persisted-output>"))
 }
@@ -375,8 +374,8 @@ func example(kinds map[string]any) string {
 	return ""
 }
 
-// values calls f for each value that both have at the same place and that differs;
-// for arrays of different lengths once.
+// values calls f for each value that differs between both sides at the same place; for
+// arrays of different lengths once.
 func values(a, b any, path string, f func(path string, a, b any)) {
 	switch va := a.(type) {
 	case []any:
@@ -406,7 +405,7 @@ func values(a, b any, path string, f func(path string, a, b any)) {
 			f(path, a, b)
 		}
 	case json.Number:
-		// Sums of dollars are not rounded alike.
+		// Sums of dollars are rounded differently.
 		if vb, ok := b.(json.Number); ok && va != vb {
 			x, errA := va.Float64()
 			y, errB := vb.Float64()
@@ -424,13 +423,12 @@ func values(a, b any, path string, f func(path string, a, b any)) {
 //go:embed accepted.txt
 var acceptedText string
 
-// An Acceptance is a kind of difference between the official CLI and ours that is
-// meant to be.
+// An Acceptance is an intended kind of difference between the official CLI and ours.
 type Acceptance struct {
 	Scenario, Kind, Path, What string // with * for anything and {a,b} for either; a scenario may be one line of it, as name:n
 	Reason                     string
 	Line                       int  // in accepted.txt
-	Maybe                      bool // it need not cover anything
+	Maybe                      bool // it need not match anything
 
 	match [4]*regexp.Regexp
 }
@@ -464,7 +462,7 @@ func parseAccepted(list string) ([]*Acceptance, error) {
 
 var eitherRE = regexp.MustCompile(`\\\{(.*?)\\\}`)
 
-// columnRE is what a column of accepted.txt matches.
+// columnRE returns the regular expression of a column of accepted.txt.
 func columnRE(column string) *regexp.Regexp {
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(column), `\*`, ".*")
 	pattern = eitherRE.ReplaceAllStringFunc(pattern, func(s string) string {
@@ -483,8 +481,8 @@ func (a *Acceptance) Covers(d Difference) bool {
 	return a.match[0].MatchString(d.Scenario) || a.match[0].MatchString(fmt.Sprint(d.Scenario, ":", d.Line))
 }
 
-// Sift leaves out the differences that are accepted, and returns the acceptances
-// that covered none.
+// Sift returns the differences that are not accepted, and the acceptances that covered
+// none.
 func Sift(differences []Difference, accepted []*Acceptance) (left []Difference, unused []*Acceptance) {
 	used := map[*Acceptance]bool{}
 	for _, d := range differences {

@@ -10,7 +10,7 @@ import (
 
 var agentID = regexp.MustCompile(`agentId: ([0-9a-z]+)`)
 
-// message calls SendMessage with the id of the first subagent that a result told of.
+// message calls SendMessage with the id of the first subagent in a result.
 func message(text string) *pt.Turn {
 	return pt.Call("SendMessage", func(r *pt.Request) any {
 		found := agentID.FindSubmatch(r.Body)
@@ -21,11 +21,11 @@ func message(text string) *pt.Turn {
 	})
 }
 
-// gate is the file that a step of a scenario in a directory marks when held requests may go on.
+// gate returns the file that a step of a scenario marks when held requests may continue.
 func gate(dir string) string { return dir + ".gate" }
 
-// afterGate holds the requests with a text until a step has marked ${gate}. Two conversations
-// of a CLI have no order of their own.
+// afterGate holds the requests with a text until a step has marked ${gate}, because two
+// conversations of a CLI have no defined order.
 func afterGate(dir, text string) pt.Matcher {
 	return pt.Check("after the gate is marked", func(r *pt.Request) error {
 		if bytes.Contains(r.Body, []byte(text)) {
@@ -35,13 +35,13 @@ func afterGate(dir, text string) pt.Matcher {
 	})
 }
 
-// delegate is the input of a call of Agent.
+// delegate returns the input of a call of Agent.
 func delegate(background bool) map[string]any {
 	return map[string]any{"description": "do sub", "prompt": "SUBPROMPT go", "subagent_type": "general-purpose", "run_in_background": background}
 }
 
-// delegationScenarios are about subagents that nobody configured, messages to them, and
-// commands of the conversation.
+// delegationScenarios returns the scenarios about subagents that nobody configured, messages to
+// them, and commands of the conversation.
 func delegationScenarios() []*Scenario {
 	return []*Scenario{
 		{

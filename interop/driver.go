@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// A Driver is an SDK that does a job.
+// A Driver is an SDK that runs a job.
 type Driver interface {
-	// Name is what the driver is called in tests.
+	// Name returns the name of the driver in tests.
 	Name() string
-	// Drive does the job and reports what the SDK's user saw. An error says that
-	// the driver itself failed, not the SDK.
+	// Drive runs the job and reports what the SDK's user saw. An error means that the
+	// driver itself failed, not the SDK.
 	Drive(ctx context.Context, job *Job) ([]Event, error)
 }
 
@@ -32,7 +32,7 @@ type Peers struct {
 	Dir string
 }
 
-// CLI is the path of the official CLI.
+// CLI returns the path of the official CLI.
 func (p Peers) CLI() string {
 	arch := runtime.GOARCH
 	if arch == "amd64" {
@@ -41,14 +41,14 @@ func (p Peers) CLI() string {
 	return filepath.Join(p.Dir, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+arch, "claude")
 }
 
-// TypeScript is the driver with the official TypeScript SDK; here is the directory
+// TypeScript returns the driver with the official TypeScript SDK; here is the directory
 // of this package.
 func (p Peers) TypeScript(here string) Driver {
 	return &program{name: "ts", command: []string{"node", filepath.Join(here, "ts", "driver.mjs")}}
 }
 
-// Python is the driver with the official Python SDK, or if that is not installed
-// the host that writes what it writes.
+// Python returns the driver with the official Python SDK, or [PythonStandIn] if that is
+// not installed.
 func (p Peers) Python(here string) Driver {
 	python := filepath.Join(p.Dir, "venv", "bin", "python")
 	if exec.Command(python, "-c", "import claude_agent_sdk").Run() != nil {
@@ -80,7 +80,7 @@ func (p *program) Drive(ctx context.Context, job *Job) ([]Event, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, p.command[0], append(p.command[1:], file)...)
-	// The SDK is asked to end and ends its CLI before anything is killed.
+	// Ask the SDK to end, so that it ends its CLI before anything is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	var stdout, stderr bytes.Buffer
@@ -117,8 +117,8 @@ type report struct {
 
 func newReport() *report { return &report{start: time.Now()} }
 
-// add adds an event. The fields are made JSON and back, so that they look as those
-// of any other driver.
+// add adds an event. It converts the fields to JSON and back, so that they look like
+// those of any other driver.
 func (r *report) add(kind string, fields map[string]any) {
 	e := Event{}
 	data, err := json.Marshal(fields)
@@ -141,8 +141,8 @@ func (r *report) all() []Event {
 	return r.events
 }
 
-// An inbox keeps every message, so that a step can wait for one that came before
-// it was asked for; each message satisfies one wait.
+// An inbox keeps every message, so that a step can wait for one that arrived earlier;
+// each message satisfies one wait.
 type inbox struct {
 	mu    sync.Mutex
 	queue []map[string]any
@@ -201,13 +201,13 @@ func (b *inbox) until(ctx context.Context, pattern json.RawMessage) error {
 	}
 }
 
-// rules hands out the answers to permission questions.
+// rules provides the answers to permission questions.
 type rules struct {
 	mu   sync.Mutex
 	list []Rule
 }
 
-// take takes the first rule for a tool that is not used up.
+// take uses the first rule for a tool that is not used up.
 func (r *rules) take(tool string) Rule {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +228,7 @@ func (r *rules) take(tool string) Rule {
 // A quota is how often a rule of a hook still answers.
 type quota struct {
 	mu   sync.Mutex
-	left int // negative means for ever
+	left int // negative means forever
 }
 
 func newQuota(rule Rule) *quota {
@@ -238,7 +238,7 @@ func newQuota(rule Rule) *quota {
 	return &quota{left: *rule.Times}
 }
 
-// take reports whether the rule is not used up, and uses it.
+// take uses the rule once, and reports whether it was not used up.
 func (q *quota) take() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -249,7 +249,7 @@ func (q *quota) take() bool {
 	return q.left < 0
 }
 
-// behave does what a rule says instead of or before an answer.
+// behave does what a rule requires instead of or before an answer.
 func (rule *Rule) behave(ctx context.Context, kind string, r *report) error {
 	if rule.Mark != "" {
 		if err := mark(rule.Mark); err != nil {
@@ -270,8 +270,8 @@ func (rule *Rule) behave(ctx context.Context, kind string, r *report) error {
 	return nil
 }
 
-// mark makes a file one byte longer. Files are how the parties of a scenario, which are
-// several processes, wait for one another.
+// mark appends a byte to a file. The processes of a scenario use files to wait for one
+// another.
 func mark(file string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -281,7 +281,7 @@ func mark(file string) error {
 	return errors.Join(err, f.Close())
 }
 
-// await returns when a file has so many bytes.
+// await returns when a file has at least size bytes.
 func await(ctx context.Context, file string, size int) error {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
@@ -297,7 +297,7 @@ func await(ctx context.Context, file string, size int) error {
 	}
 }
 
-// schema is the JSON Schema of a tool's arguments.
+// schema returns the JSON Schema of a tool's arguments.
 func (rule *Rule) schema() map[string]any {
 	properties := map[string]any{}
 	required := []string{}
@@ -308,7 +308,7 @@ func (rule *Rule) schema() map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
 
-// result is what a tool answers.
+// result returns the result of a tool.
 func (rule *Rule) result() json.RawMessage {
 	if rule.Result == nil {
 		return json.RawMessage(`{"content":[{"type":"text","text":"ok"}]}`)
@@ -316,7 +316,7 @@ func (rule *Rule) result() json.RawMessage {
 	return rule.Result
 }
 
-// lines calls f for each line of a stream, however long.
+// lines calls f for each line of a stream, of any length.
 func lines(r *bufio.Reader, f func(line string)) error {
 	for {
 		line, err := r.ReadString('\n')

@@ -15,14 +15,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// GoSDK is the driver with our SDK.
+// GoSDK is the driver that uses our SDK.
 type GoSDK struct{}
 
 // Name returns "go".
 func (GoSDK) Name() string { return "go" }
 
-// Drive does the job: with [parley.Query] if there is one prompt, with a
-// [parley.Client] if there are steps.
+// Drive runs the job: with [parley.Query] if there is one prompt, with a [parley.Client] if
+// there are steps.
 func (GoSDK) Drive(ctx context.Context, job *Job) ([]Event, error) {
 	r := newReport()
 	opts, err := goOptions(job, r)
@@ -71,8 +71,8 @@ func goMessage(r *report, m wire.Message) map[string]any {
 	return v
 }
 
-// goError reports an error. That a prompt was blocked is one for this SDK alone: the
-// official ones report the result and nothing else.
+// goError reports an error. Only this SDK returns one for a blocked prompt: the official ones
+// report only the result.
 func goError(r *report, err error) error {
 	var ended *parley.ResultError
 	if errors.As(err, &ended) && ended.Outcome() == wire.OutcomeBlocked {
@@ -82,7 +82,7 @@ func goError(r *report, err error) error {
 	return err
 }
 
-// converse takes the steps of a conversation, then ends it.
+// converse runs the steps of a conversation, then ends it.
 func converse(ctx context.Context, job *Job, opts *parley.Options, r *report) (err error) {
 	c, err := parley.Connect(ctx, opts)
 	if err != nil {
@@ -162,7 +162,7 @@ func converse(ctx context.Context, job *Job, opts *parley.Options, r *report) (e
 	return nil
 }
 
-// goCall calls the method that the TypeScript SDK has under this name.
+// goCall calls the equivalent of a method of the TypeScript SDK.
 func goCall(ctx context.Context, c *parley.Client, step Step) (any, error) {
 	arg := func(i int, v any) error {
 		if i >= len(step.Args) {
@@ -210,8 +210,8 @@ func goCall(ctx context.Context, c *parley.Client, step Step) (any, error) {
 	return nil, fmt.Errorf("the driver has no method %s", step.Call)
 }
 
-// goRequest is the control request that a method of the TypeScript SDK sends, or the one that is
-// the argument of "control", which no SDK has a method for; nil if there is none.
+// goRequest returns the control request that a method of the TypeScript SDK sends, or the
+// argument of "control", for which no SDK has a method; nil if there is none.
 func goRequest(method string, arg func(int, any) error) wire.Request {
 	switch method {
 	case "readFile":
@@ -249,7 +249,7 @@ func after(err error, f func() (any, error)) (any, error) {
 	return f()
 }
 
-// goOptions are the options of a job, with callbacks that report their calls.
+// goOptions returns the options of a job, with callbacks that report their calls.
 func goOptions(job *Job, r *report) (*parley.Options, error) {
 	o := &parley.Options{Path: job.CLI, Env: job.Env}
 	if job.Stderr {
@@ -345,7 +345,7 @@ func goOptions(job *Job, r *report) (*parley.Options, error) {
 	return o, nil
 }
 
-// goOption sets the option that the TypeScript SDK has under this name.
+// goOption sets the equivalent of an option of the TypeScript SDK.
 func goOption(o *parley.Options, name string, raw json.RawMessage) error {
 	set := func(v any) error { return json.Unmarshal(raw, v) }
 	switch name {

@@ -1,14 +1,13 @@
-// Package interop has the official SDKs and CLI meet ours.
+// Package interop tests the official SDKs and CLI together with ours.
 //
-// [Scenarios] is one list of conversations: what the model answers, what the
-// host does, and what the host must see. A [Driver] is an SDK that a host is
-// written with: ours, the official one for TypeScript, the official one for
-// Python. [Play] has a driver put a scenario to a CLI, any CLI, and reports
-// what was not as the scenario says; [Compare] plays a scenario with two CLIs
-// and lists how what they wrote differs.
+// [Scenarios] is one list of conversations: what the model answers, what the host does,
+// and what the host must see. A [Driver] is an SDK that a host is written with: ours,
+// the official one for TypeScript, the official one for Python. [Play] runs a scenario
+// with a driver and any CLI, and reports the deviations from the scenario; [Compare]
+// lists how the output of two CLIs differs in a scenario.
 //
-// The package is for tests. It starts official peers, which are to run with
-// loopback only: scripts/offline sees to that, and the tests look for it.
+// The package is for tests. It starts official peers, which must run with loopback
+// only: scripts/offline ensures that, and the tests check it.
 package interop
 
 import (
@@ -18,8 +17,8 @@ import (
 	"strings"
 )
 
-// A Job is what a host does with a CLI: the form in which a scenario is given to
-// a driver in any language. README.md in this directory has the format.
+// A Job describes what a host does with a CLI: the form of a scenario for a driver in
+// any language. README.md in this directory has the format.
 type Job struct {
 	CLI     string                     `json:"cli,omitzero"`
 	Env     map[string]string          `json:"env,omitzero"`
@@ -35,30 +34,30 @@ type Job struct {
 	Steps  []Step `json:"steps,omitzero"`
 }
 
-// A Rule says what a callback of the host does.
+// A Rule describes what a callback of the host does.
 type Rule struct {
-	Tool  string `json:"tool,omitzero"`  // of a permission: for this tool only
-	Times *int   `json:"times,omitzero"` // of a permission or a hook: so many times
+	Tool  string `json:"tool,omitzero"`  // for a permission: only for this tool
+	Times *int   `json:"times,omitzero"` // for a permission or a hook: only this many times
 
-	Matcher *string  `json:"matcher,omitzero"` // of a hook
-	Timeout *float64 `json:"timeout,omitzero"` // of a hook, in seconds
+	Matcher *string  `json:"matcher,omitzero"` // for a hook
+	Timeout *float64 `json:"timeout,omitzero"` // for a hook, in seconds
 
-	Name        string            `json:"name,omitzero"` // of a tool
+	Name        string            `json:"name,omitzero"` // for a tool
 	Description string            `json:"description,omitzero"`
 	Input       map[string]string `json:"input,omitzero"` // the types of a tool's arguments
 	Annotations json.RawMessage   `json:"annotations,omitzero"`
 
-	Mark  string `json:"mark,omitzero"`  // a file that each call makes one byte longer
-	Await int    `json:"await,omitzero"` // the call returns once the file has so many bytes
+	Mark  string `json:"mark,omitzero"`  // a file to which each call appends a byte
+	Await int    `json:"await,omitzero"` // the call returns once the file has this many bytes
 	Throw string `json:"throw,omitzero"`
 	Hang  bool   `json:"hang,omitzero"`
 
-	Answer json.RawMessage `json:"answer,omitzero"` // of a permission or an elicitation
-	Output json.RawMessage `json:"output,omitzero"` // of a hook
-	Result json.RawMessage `json:"result,omitzero"` // of a tool
+	Answer json.RawMessage `json:"answer,omitzero"` // for a permission or an elicitation
+	Output json.RawMessage `json:"output,omitzero"` // for a hook
+	Result json.RawMessage `json:"result,omitzero"` // for a tool
 }
 
-// A Step is one thing that a host does in a conversation.
+// A Step is one action of a host in a conversation.
 type Step struct {
 	Send   json.RawMessage            `json:"send,omitzero"`   // a prompt: a string, or content blocks
 	Fields map[string]json.RawMessage `json:"fields,omitzero"` // more members of the prompt's message
@@ -69,24 +68,24 @@ type Step struct {
 	Args       []json.RawMessage `json:"args,omitzero"`
 	Background bool              `json:"background,omitzero"`
 
-	Mark  string `json:"mark,omitzero"`  // make a file one byte longer
+	Mark  string `json:"mark,omitzero"`  // append a byte to a file
 	Await string `json:"await,omitzero"` // wait until a file is not empty
 }
 
-// An Event is one line of what a driver reports; README.md lists them.
+// An Event is one line of a driver's report; README.md lists them.
 type Event map[string]any
 
-// Kind is what the event is about, such as "message".
+// Kind returns the kind of the event, such as "message".
 func (e Event) Kind() string { return text(e["event"]) }
 
-// Message is the message of an event that has one, in the form of the wire.
+// Message returns the message of an event that has one, in the form of the wire.
 func (e Event) Message() map[string]any {
 	m, _ := e["message"].(map[string]any)
 	return m
 }
 
-// parseJob reads a job from its JSON, in which nothing may be misspelt. Words such
-// as ${dir} are replaced by what vars has for them.
+// parseJob parses a job in JSON and rejects unknown members. It replaces words such as
+// ${dir} with their values in vars.
 func parseJob(js string, vars map[string]string) (*Job, error) {
 	js, err := expand(js, vars)
 	if err != nil {
@@ -116,7 +115,7 @@ func expand(js string, vars map[string]string) (string, error) {
 	return js, nil
 }
 
-// text is a value if it is a string.
+// text returns a value if it is a string.
 func text(v any) string {
 	s, _ := v.(string)
 	return s

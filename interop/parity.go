@@ -4,7 +4,8 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// parityScenarios are those of single features: options, requests of the host, variables, tools.
+// parityScenarios returns the scenarios of single features: options, requests of the host,
+// variables, tools.
 func parityScenarios() []*Scenario {
 	return []*Scenario{
 		{

@@ -8,15 +8,15 @@ import (
 )
 
 // A pattern is a part of a JSON value: an object matches if each member that the
-// pattern names does, where null is as good as none. In strings,
+// pattern names matches, where null is the same as absent. In strings,
 //
 //	"*"       is anything but null
 //	"~TEXT"   is a string in which the regular expression TEXT is found
 //
-// An array matches element by element; one that begins with "..." matches if each
-// of the others is found in it, wherever.
+// An array matches element by element; one that begins with "..." matches if each of
+// its other elements is found anywhere.
 
-// mismatch tells how a value is not what the pattern says; empty if it is.
+// mismatch describes how a value differs from the pattern; empty if it matches.
 func mismatch(value, pattern any, path string) string {
 	at := path
 	if at == "" {
@@ -78,7 +78,7 @@ func mismatch(value, pattern any, path string) string {
 	return ""
 }
 
-// brief is a value as short JSON.
+// brief formats a value as short JSON.
 func brief(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -90,8 +90,8 @@ func brief(v any) string {
 	return string(data)
 }
 
-// parseLines reads patterns, one JSON value a line. Blank lines and those that
-// begin with # are for people.
+// parseLines parses patterns, one JSON value per line. It ignores blank lines and those
+// that start with #.
 func parseLines(lines string) ([]any, error) {
 	var all []any
 	for line := range strings.Lines(lines) {
@@ -108,7 +108,7 @@ func parseLines(lines string) ([]any, error) {
 	return all, nil
 }
 
-// kindOf names what a message is: its type, and behind a slash its subtype if it
+// kindOf returns the kind of a message: its type, and after a slash its subtype if it
 // is a system message or the kind of a stream event.
 func kindOf(m map[string]any) string {
 	kind := text(m["type"])
@@ -122,8 +122,8 @@ func kindOf(m map[string]any) string {
 	return kind
 }
 
-// asides are messages that may come at any time. They are checked only where a
-// scenario names one of their kind.
+// asides are messages that may come at any time. They are checked only if a scenario
+// names one of their kind.
 var asides = map[string]bool{
 	"command_lifecycle": true, "keep_alive": true, "rate_limit_event": true, "tool_progress": true, "prompt_suggestion": true,
 	"system/background_tasks_changed": true, "system/commands_changed": true, "system/session_state_changed": true,
@@ -131,8 +131,8 @@ var asides = map[string]bool{
 	"system/task_updated": true, "system/task_notification": true,
 }
 
-// checkStream compares what came with the patterns, in order. Asides that no
-// pattern names are ignored.
+// checkStream compares the messages with the patterns, in order. It ignores asides that
+// no pattern names.
 func checkStream(what string, came []map[string]any, patterns []any) []string {
 	named := map[string]bool{}
 	for _, p := range patterns {
@@ -166,8 +166,8 @@ func checkStream(what string, came []map[string]any, patterns []any) []string {
 	return problems
 }
 
-// known is the part of a pattern that a message can be asked for: the Python SDK
-// has classes for messages and leaves out the members that they do not have.
+// known returns the part of a pattern that applies to a message: the Python SDK has
+// classes for messages and leaves out the members that they do not have.
 func known(pattern any, m map[string]any) any {
 	p, ok := pattern.(map[string]any)
 	if !ok {

@@ -18,17 +18,16 @@ import (
 	"github.com/parley-go/parley/transport"
 )
 
-// PythonStandIn stands in for the official Python SDK where that cannot be
-// installed: a host that writes what it writes. It asks the CLI for its version
-// first, gives an empty system prompt as a flag, says hooks:null when there are
-// none, writes the prompt after initialize was answered, and names the session of
-// a conversation "default".
+// PythonStandIn replaces the official Python SDK where that cannot be installed: a host
+// with the same output. It asks the CLI for its version first, passes an empty system
+// prompt as a flag, sends hooks:null when there are none, writes the prompt after
+// initialize was answered, and names the session of a conversation "default".
 type PythonStandIn struct{}
 
 // Name returns "py-stand-in".
 func (PythonStandIn) Name() string { return "py-stand-in" }
 
-// Drive does the job.
+// Drive runs the job.
 func (PythonStandIn) Drive(ctx context.Context, job *Job) ([]Event, error) {
 	h := &pyHost{job: job, report: newReport(), in: newInbox(), waiting: map[string]chan map[string]any{}, running: map[string]context.CancelFunc{}, results: make(chan struct{}, 1)}
 	failed := false
@@ -55,7 +54,7 @@ type pyHost struct {
 	waiting map[string]chan map[string]any // our requests
 	running map[string]context.CancelFunc  // the CLI's
 	asked   sync.WaitGroup
-	results chan struct{} // has an element once a result came
+	results chan struct{} // has an element once a result arrived
 }
 
 type hookEntry struct {
@@ -64,7 +63,7 @@ type hookEntry struct {
 	left  *quota
 }
 
-// flags turns options into the flags that the Python SDK gives.
+// flags converts options to the flags of the Python SDK.
 func (h *pyHost) flags() ([]string, error) {
 	args := []string{"--output-format", "stream-json", "--verbose"}
 	prompt := []string{"--system-prompt", ""}
@@ -147,7 +146,7 @@ func (h *pyHost) flags() ([]string, error) {
 	return append(args, "--input-format", "stream-json"), nil
 }
 
-// kebab makes the flag of an option's name.
+// kebab converts the name of an option to a flag.
 func kebab(name string) string {
 	return "--" + strings.ToLower(regexp.MustCompile(`[A-Z]`).ReplaceAllString(name, "-$0"))
 }
@@ -174,7 +173,7 @@ func (h *pyHost) drive(ctx context.Context) error {
 	probing, cancel := context.WithTimeout(ctx, 2*time.Second)
 	probe := exec.CommandContext(probing, h.job.CLI, "-v")
 	probe.Env = env
-	version, err := probe.Output() // a failure is ignored
+	version, err := probe.Output() // failures are ignored
 	cancel()
 	if m := regexp.MustCompile(`^(\d+)\.\d+\.\d+`).FindSubmatch(version); err == nil && (m == nil || string(m[1]) < "2") {
 		h.report.add("warning", map[string]any{"message": fmt.Sprintf("the version %q is too old", version)})
@@ -226,7 +225,7 @@ func (h *pyHost) drive(ctx context.Context) error {
 	return err
 }
 
-// talk says hello and does what the job says.
+// talk initializes the CLI and runs the job.
 func (h *pyHost) talk(ctx context.Context) error {
 	var hooks any
 	if h.job.Hooks != nil {
@@ -313,7 +312,7 @@ func (h *pyHost) call(ctx context.Context, step Step) {
 	case subtype == "mcp_status":
 		h.report.add("call", map[string]any{"method": step.Call, "result": result["mcpServers"]})
 	default:
-		h.report.add("call", map[string]any{"method": step.Call, "result": nil}) // it gives nothing back
+		h.report.add("call", map[string]any{"method": step.Call, "result": nil}) // it returns nothing
 	}
 }
 
@@ -353,7 +352,7 @@ func (h *pyHost) request(ctx context.Context, req map[string]any) (map[string]an
 	}
 }
 
-// handle takes a line of the CLI.
+// handle processes a line of the CLI.
 func (h *pyHost) handle(ctx context.Context, line string) {
 	var m map[string]any
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &m) != nil {
@@ -412,7 +411,7 @@ func (h *pyHost) handle(ctx context.Context, line string) {
 	}
 }
 
-// answer answers a request of the CLI.
+// answer responds to a request of the CLI.
 func (h *pyHost) answer(ctx context.Context, req map[string]any) (any, error) {
 	switch req["subtype"] {
 	case "can_use_tool":
@@ -457,7 +456,7 @@ func (h *pyHost) answer(ctx context.Context, req map[string]any) (any, error) {
 	return nil, fmt.Errorf("the control request subtype %v is not supported", req["subtype"])
 }
 
-// mcp answers as an MCP server that runs in the host.
+// mcp responds like an MCP server that runs in the host.
 func (h *pyHost) mcp(ctx context.Context, server string, m map[string]any) any {
 	fail := func(code int, why string) any {
 		return map[string]any{"jsonrpc": "2.0", "id": m["id"], "error": map[string]any{"code": code, "message": why}}

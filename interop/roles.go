@@ -20,12 +20,12 @@ import (
 // roleVar names the role that a program with [Role] plays.
 const roleVar = "PARLEY_INTEROP_ROLE"
 
-// Role makes the program another one if its environment says so, and then does
-// not return. A test binary that calls it first thing in TestMain can be
+// Role makes the program play another one if its environment says so, and then does not
+// return. A test binary that calls it first in TestMain can be
 //
 //   - "server", a small MCP server on standard input and output, which scenarios
 //     start as ${exe};
-//   - "tap", a CLI that is another one and writes down what passes through.
+//   - "tap", a CLI that runs another one and records what passes through.
 func Role() {
 	switch os.Getenv(roleVar) {
 	case "":
@@ -44,8 +44,8 @@ func Role() {
 	}
 }
 
-// ask is a tool of the small MCP server that asks the user: it answers with a
-// question, and is called again with what the user said.
+// ask is a tool of the small MCP server that asks the user: it responds with a
+// question, and is called again with the user's answer.
 var ask = parley.NewTool("ask", "Asks the user.", func(ctx context.Context, in struct {
 	Question string `json:"question"`
 }) (*mcp.CallToolResult, error) {
@@ -61,7 +61,7 @@ var ask = parley.NewTool("ask", "Asks the user.", func(ctx context.Context, in s
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(said.Content["answer"])}}}, nil
 })
 
-// reverse is another tool of it.
+// reverse is another tool of the small MCP server.
 var reverse = parley.NewTool("reverse", "Turns a text around.", func(_ context.Context, in struct {
 	Text string `json:"text"`
 }) (string, error) {
@@ -85,8 +85,8 @@ type tapped struct {
 	Text string          `json:"text,omitzero"` // of a line that is not JSON
 }
 
-// readTap reads what taps wrote to a file. A process that was only asked for its
-// version is left out.
+// readTap reads what taps wrote to a file. It leaves out processes that only printed
+// their version.
 func readTap(file string) ([]Process, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -193,7 +193,7 @@ func tap(cli, file string, args []string) int {
 	return 1
 }
 
-// pass passes lines on and shows them to f first.
+// pass copies lines and shows them to f first.
 func pass(from io.Reader, to io.Writer, f func(line []byte)) {
 	r := bufio.NewReaderSize(from, 1<<16)
 	for {

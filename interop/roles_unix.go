@@ -12,7 +12,7 @@ import (
 // passed are the signals that a tap passes on.
 var passed = []os.Signal{syscall.SIGTERM, syscall.SIGINT}
 
-// runs reports whether there is a process of this id that has not ended.
+// runs reports whether the process with this id exists and has not ended.
 func runs(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

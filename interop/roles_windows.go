@@ -5,7 +5,7 @@ import "os"
 // passed are the signals that a tap passes on.
 var passed = []os.Signal{os.Interrupt}
 
-// runs reports whether there is a process of this id that has not ended.
+// runs reports whether the process with this id exists and has not ended.
 func runs(pid int) bool {
 	p, err := os.FindProcess(pid)
 	if err == nil {

@@ -13,72 +13,70 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
-// A Scenario is a conversation, or several that follow one another: what the
-// model answers, what the host does, and what the host must see, whatever SDK it
-// is written with and whatever CLI it talks to.
+// A Scenario is a conversation, or several in a row: what the model answers, what the host does, and what the host must
+// see, whatever SDK it is written with and whatever CLI it talks to.
 //
-// In the texts ${dir} is the project directory, ${home} the home directory, ${exe}
-// this program (see [Role]), ${gate} a file that a step marks (see [afterGate]) and ${session} the id of the session before.
+// In the texts ${dir} is the project directory, ${home} the home directory, ${exe} this program (see [Role]), ${gate} a
+// file that a step marks (see [afterGate]) and ${session} the id of the previous session.
 type Scenario struct {
 	Name string
-	Says string // what it is about, in a sentence
+	Says string // describes it in a sentence
 
-	// Needs are abilities of the CLI beyond plain conversations and the first
-	// four tools: "hooks", "mcp", "structured".
+	// Needs are capabilities of the CLI beyond plain conversations and the first four tools: "hooks", "mcp",
+	// "structured".
 	Needs []string
 
-	// Not are drivers whose SDK cannot do it.
+	// Not are drivers whose SDK does not support it.
 	Not []string
 
-	API   func(dir string) *parleytest.Scenario // what the model answers
-	Files map[string]string                     // what is in the project directory
+	API   func(dir string) *parleytest.Scenario // the model's answers
+	Files map[string]string                     // the content of the project directory
 	Env   map[string]string                     // more environment for the CLI
 	Runs  []Run
 
-	// Check looks at what else must hold.
+	// Check checks additional conditions.
 	Check func(o *Outcome) error
 }
 
-// A Run is one process of a scenario: a [Job], and what its host must see.
-// Expectations are patterns, one JSON object a line: a part of what must
-// come. They stand for all that comes, in order, but for messages that may come
-// at any time.
+// A Run is one process of a scenario: a [Job], and what its host must see. Expectations are patterns, one JSON object
+// per line, which describe a part of what must arrive. They cover everything that arrives, in order, except for
+// messages that may come at any time.
 type Run struct {
 	Job       string // JSON
-	Messages  string // what the SDK yields
+	Messages  string // the messages that the SDK yields
 	Callbacks string // the calls of permission callbacks, hooks and tools
-	Calls     string // how the calls of the SDK's methods ended
+	Calls     string // the results of the calls of the SDK's methods
 	Fails     bool   // the SDK reports an error at the end of a query with one prompt
 	Early     bool   // the CLI ends before it answers initialize: an SDK that waits for that may yield nothing
 }
 
-// An Outcome is what came of a scenario.
+// An Outcome is the result of a scenario.
 type Outcome struct {
 	Scenario *Scenario
 	Driver   string
 	Dir      string // the project directory
 	Home     string
-	Runs     [][]Event // of each run, as the driver reported them
+	Runs     [][]Event // events of each run, as the driver reported them
 	Sessions []string  // the session id of each run
 	Requests []*parleytest.Request
-	Problems []string // what was not as the scenario says
+	Problems []string // the deviations from the scenario
 
-	// Of each process, if [Record] played it, what passed between it and its host.
+	// The messages between each process and its host, if [Record] played it.
 	Processes []Process
 
 	env map[string]string
 	url string // of the API
 }
 
-// A Process is what passed between a CLI and its host.
+// A Process holds the messages between a CLI and its host.
 type Process struct {
 	Args []string
-	Host []json.RawMessage // what the host wrote
-	CLI  []json.RawMessage // what the CLI wrote
-	Text []string          // what the CLI wrote that is not JSON
+	Host []json.RawMessage // output of the host
+	CLI  []json.RawMessage // output of the CLI
+	Text []string          // output of the CLI that is not JSON
 }
 
-// Messages are the messages of a run.
+// Messages returns the messages of a run.
 func (o *Outcome) Messages(run int) []map[string]any {
 	var all []map[string]any
 	for _, e := range o.Runs[run] {
@@ -89,7 +87,7 @@ func (o *Outcome) Messages(run int) []map[string]any {
 	return all
 }
 
-// String shows what happened, an event a line, and the requests to the API.
+// String formats the events, one per line, and the requests to the API.
 func (o *Outcome) String() string {
 	var b strings.Builder
 	for i, events := range o.Runs {
@@ -113,11 +111,11 @@ func (o *Outcome) problem(format string, args ...any) {
 	o.Problems = append(o.Problems, fmt.Sprintf(format, args...))
 }
 
-// fakeKey is what a CLI has for a key.
+// fakeKey is the API key of the CLI.
 const fakeKey = "sk-ant-fake-test-key"
 
-// Play has a driver put the scenario to a CLI, in a directory that it fills: a home,
-// a project and a place for temporary files.
+// Play runs a scenario with a driver and a CLI, in a directory that it fills with a home, a project and a place for
+// temporary files.
 func Play(ctx context.Context, s *Scenario, d Driver, cli, dir string) *Outcome {
 	o := &Outcome{Scenario: s, Driver: d.Name(), Dir: filepath.Join(dir, "project"), Home: filepath.Join(dir, "home")}
 	if err := o.play(ctx, d, cli, dir); err != nil {
@@ -126,8 +124,7 @@ func Play(ctx context.Context, s *Scenario, d Driver, cli, dir string) *Outcome 
 	return o
 }
 
-// Record is [Play] and writes down every line that passes between the CLI and its
-// host. The program must call [Role] first thing.
+// Record is like [Play] and records every line between the CLI and its host. The program must call [Role] first.
 func Record(ctx context.Context, s *Scenario, d Driver, cli, dir string) *Outcome {
 	o := &Outcome{Scenario: s, Driver: d.Name(), Dir: filepath.Join(dir, "project"), Home: filepath.Join(dir, "home")}
 	file := filepath.Join(dir, "tap.jsonl")
@@ -222,7 +219,7 @@ func (o *Outcome) play(ctx context.Context, d Driver, cli, dir string) (err erro
 	return nil
 }
 
-// check compares what came in a run with what the scenario says.
+// check compares the events of a run with the scenario.
 func (o *Outcome) check(i int, run Run, vars map[string]string) error {
 	var callbacks, calls []map[string]any
 	failed, prompt := false, !strings.Contains(run.Job, `"steps"`)
@@ -254,8 +251,7 @@ func (o *Outcome) check(i int, run Run, vars map[string]string) error {
 		if run.Early && failed && len(lane.came) == 0 {
 			continue
 		}
-		// Expressions are not JSON text, but paths have nothing in them that
-		// would need quoting.
+		// Expressions are not JSON text, but paths contain nothing that would need quoting.
 		js, err := expand(lane.expected, vars)
 		if err != nil {
 			return err
@@ -271,8 +267,8 @@ func (o *Outcome) check(i int, run Run, vars map[string]string) error {
 	return nil
 }
 
-// SessionFile is where the official layout has the transcript of a session: below
-// the home directory, under the name of the project directory.
+// SessionFile returns the path of a session's transcript in the official layout: below the home directory, under the
+// name of the project directory.
 func (o *Outcome) SessionFile(id string) string {
 	dir := o.Dir
 	if real, err := filepath.EvalSymlinks(dir); err == nil {

@@ -14,24 +14,24 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// options are what every scenario starts from: CLIs differ in their default model,
-// and nothing of the machine is to be read.
+// options are the options of every scenario: CLIs differ in their default model, and
+// nothing of the machine must be read.
 const options = `"cwd":"${dir}","model":"claude-sonnet-4-5","settingSources":[]`
 
 // pixel is a picture.
 const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 
-// script is an API that need not know the project directory.
+// script returns an API that does not depend on the project directory.
 func script(turns ...*pt.Turn) func(string) *pt.Scenario {
 	return func(string) *pt.Scenario { return pt.Script(turns...) }
 }
 
-// bash is the input of a call of Bash.
+// bash returns the input of a call of Bash.
 func bash(command string) map[string]any {
 	return map[string]any{"command": command, "description": "A step of the test"}
 }
 
-// mentions wants a text to be anywhere in the request.
+// mentions checks that a request contains a text.
 func mentions(s string) pt.Matcher {
 	return pt.Check("the request mentions "+s, func(r *pt.Request) error {
 		if !strings.Contains(string(r.Body), s) {
@@ -41,7 +41,8 @@ func mentions(s string) pt.Matcher {
 	})
 }
 
-// file wants a file of the project to have this content; empty wants none.
+// file checks that a file of the project has this content; empty means that the file must
+// not exist.
 func file(name, content string) func(*Outcome) error {
 	return func(o *Outcome) error {
 		data, err := os.ReadFile(filepath.Join(o.Dir, name))
@@ -57,8 +58,8 @@ func file(name, content string) func(*Outcome) error {
 	}
 }
 
-// transcript wants the session of the last run to be on disk in the official
-// layout, with what the user and the model said in it.
+// transcript checks that the session of the last run is on disk in the official layout,
+// with the texts of the user and the model in it.
 func transcript(said ...string) func(*Outcome) error {
 	return func(o *Outcome) error {
 		f, err := os.Open(o.SessionFile(o.Sessions[len(o.Sessions)-1]))
@@ -99,7 +100,7 @@ func transcript(said ...string) func(*Outcome) error {
 	}
 }
 
-// same wants the last two runs to have one session id, or two.
+// same checks whether the last two runs have the same session id.
 func same(want bool) func(*Outcome) error {
 	return func(o *Outcome) error {
 		n := len(o.Sessions)
@@ -110,7 +111,7 @@ func same(want bool) func(*Outcome) error {
 	}
 }
 
-// Scenarios is the list that CLIs and SDKs are measured by.
+// Scenarios returns the scenarios for CLIs and SDKs.
 func Scenarios() []*Scenario {
 	return append(append(append(toolScenarios(), delegationScenarios()...), parityScenarios()...), []*Scenario{
 		{
@@ -866,7 +867,7 @@ func Scenarios() []*Scenario {
 		{
 			Name: "set-model",
 			Says: "The host changes the model between turns.",
-			// A CLI may try a model out before it takes it.
+			// A CLI may try a model before it accepts it.
 			API: func(string) *pt.Scenario {
 				return pt.Script(
 					pt.Expect(pt.ModelName("claude-sonnet-4-5")).Say("Sonnet."),
@@ -957,7 +958,7 @@ func Scenarios() []*Scenario {
 					{"type":"user","message":{"content":[{"type":"tool_result","content":"slept"}]}}
 					{"type":"assistant","message":{"content":[{"type":"text","text":"Both."}]}}
 					{"type":"result","subtype":"success","num_turns":2,"result":"Both."}`,
-				// Its response says that the CLI has read the message before it.
+				// Its response shows that the CLI has read the previous message.
 				Calls: `{"event":"call","method":"mcpServerStatus","error":null}`,
 			}},
 		},
@@ -1092,7 +1093,7 @@ func Scenarios() []*Scenario {
 		{
 			Name:  "api-401",
 			Says:  "A key that is refused: retried, then an error result.",
-			Needs: []string{"retry-401"}, // ours does not: a refused key does not get better
+			Needs: []string{"retry-401"}, // ours does not retry: a rejected key stays rejected
 			Env:   map[string]string{"CLAUDE_CODE_MAX_RETRIES": "1"},
 			API:   script(pt.Fail(401, "invalid x-api-key").Times(2)),
 			Runs: []Run{{

@@ -12,13 +12,13 @@ import (
 // A toolCall is one call of a tool in a scenario about it.
 type toolCall struct {
 	name  string
-	input map[string]any // ${dir} in a text is the project directory, ${task} the task that a result named last
+	input map[string]any // in texts, ${dir} is the project directory and ${task} the last task in a result
 	fails bool
 }
 
-// toolScenario calls tools one after the other, each in a turn of its own: with good
-// input and with bad. TestParleyLikeClaude compares the results; here
-// only failures are checked.
+// toolScenario calls tools one after the other, each in its own turn: with valid and
+// invalid input. TestParleyLikeClaude compares the results; here only failures are
+// checked.
 func toolScenario(name, says string, files map[string]string, calls ...toolCall) *Scenario {
 	allowed := map[string]bool{}
 	var tools []string
@@ -28,7 +28,7 @@ func toolScenario(name, says string, files map[string]string, calls ...toolCall)
 			allowed[c.name] = true
 			tools = append(tools, `"`+c.name+`"`)
 		}
-		// A result that is good need not say so.
+		// A successful result need not say so.
 		result := fmt.Sprintf(`{"type":"tool_result","tool_use_id":"toolu_main_%d_1"}`, i+1)
 		if c.fails {
 			result = fmt.Sprintf(`{"type":"tool_result","tool_use_id":"toolu_main_%d_1","is_error":true}`, i+1)
@@ -69,11 +69,10 @@ func toolScenario(name, says string, files map[string]string, calls ...toolCall)
 	}
 }
 
-// taskRE is how a result names a task in the background.
+// taskRE matches a background task in a result.
 var taskRE = regexp.MustCompile(`ID: (b[0-9a-z]{8})\b`)
 
-// with puts more into the job of a scenario: members of its options, and what stands
-// behind them.
+// with adds members to the options and the job of a scenario.
 func (s *Scenario) with(options, job, callbacks string) *Scenario {
 	run := &s.Runs[0]
 	run.Job = strings.TrimSuffix(run.Job, "}}") + options + "}" + job + "}"
@@ -81,8 +80,8 @@ func (s *Scenario) with(options, job, callbacks string) *Scenario {
 	return s
 }
 
-// suggestions asks about commands, one after the other: the question about each,
-// and what it could say so that it is not asked again.
+// suggestions asks about commands, one after the other: the question about each, and
+// the suggestions that would avoid asking again.
 func suggestions(name, says string, commands ...string) *Scenario {
 	var calls []toolCall
 	var callbacks strings.Builder
@@ -96,7 +95,7 @@ func suggestions(name, says string, commands ...string) *Scenario {
 	return s
 }
 
-// environment gives the CLI of a scenario more environment.
+// environment sets additional environment variables for the CLI of a scenario.
 func environment(vars map[string]string, s *Scenario) *Scenario {
 	s.Env = vars
 	return s
@@ -115,7 +114,7 @@ func searching(s *Scenario) *Scenario {
 	return s
 }
 
-// after lets a line follow the result of a call.
+// after adds a line after the result of a call.
 func (s *Scenario) after(call int, pattern string) *Scenario {
 	run := &s.Runs[0]
 	end := fmt.Sprintf(`"toolu_main_%d_1"}]}}`, call)
@@ -138,7 +137,7 @@ const (
 
 type in = map[string]any
 
-// toolScenarios are those about each tool.
+// toolScenarios returns the scenarios about each tool.
 func toolScenarios() []*Scenario {
 	return []*Scenario{
 		toolScenario("tool-read", "Read: text, ranges, pictures, notebooks, and what cannot be read.",

@@ -21,7 +21,7 @@ work and apply to every session. Sessions are those of "parley sessions" and "pa
 
 docs/acp.md has the setup for each editor.`
 
-// acpCommand is parley acp.
+// acpCommand implements parley acp.
 func acpCommand(ctx context.Context, p *process, args []string) error {
 	if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
 		newFlags(p, "acp", "[AGENT FLAGS]", acpText).help()

@@ -31,7 +31,7 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// runAgent is the agent: the command without a subcommand. It returns the exit
+// runAgent runs the agent: the command without a subcommand. It returns the exit
 // status.
 func runAgent(ctx context.Context, p *process, args []string) int {
 	args, pick := picksSession(args)
@@ -83,7 +83,8 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	return agent.Run(ctx, cfg, args, p.stdin, p.stdout, p.stderr)
 }
 
-// waysForward is what a person sees who starts a conversation without credentials.
+// waysForward is the message for a person who starts a conversation without
+// credentials.
 const waysForward = `Parley has no credentials for a model yet. There are three ways forward:
 
   1. A key of the Claude API:   export ANTHROPIC_API_KEY=sk-ant-…
@@ -95,7 +96,8 @@ docs/local-models.md describes Ollama, vLLM and llama.cpp, and how to save the c
 "parley doctor" shows what Parley found on this machine.
 `
 
-// runForServer is the agent of a server that it connects to, from behind a firewall.
+// runForServer runs the agent for a server to which it connects, from behind a
+// firewall.
 func runForServer(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flags, args []string) int {
 	fail := func(err error) int {
 		fmt.Fprintln(p.stderr, "Error:", err)
@@ -175,8 +177,8 @@ func ofServer(args []string) (kept []string) {
 	return kept
 }
 
-// tellIndexing shows a person how far the reading of a long session is, on one line
-// that goes away.
+// tellIndexing shows the progress of reading a long session, on one line that
+// disappears.
 func tellIndexing(w io.Writer, done, total int64) {
 	text := fmt.Sprintf("Reading a long session: %d %%", 100*done/max(1, total))
 	if done >= total {
@@ -185,9 +187,8 @@ func tellIndexing(w io.Writer, done, total int64) {
 	fmt.Fprintf(w, "\r\x1b[K%s", text)
 }
 
-// exportTelemetry has the agent export telemetry, if the environment names a collector.
-// Its failures have no other effect. The returned function
-// sends the rest.
+// exportTelemetry makes the agent export telemetry, if the environment names a
+// collector. Its failures have no other effect. The returned function sends the rest.
 func exportTelemetry(ctx context.Context, p *process, cfg *agent.Config, debug bool) (flush func()) {
 	e, err := otlp.FromEnv(p.getenv, parley.Version)
 	if err != nil {
@@ -211,7 +212,7 @@ func exportTelemetry(ctx context.Context, p *process, cfg *agent.Config, debug b
 	}
 }
 
-// agentConfig is the agent's config in this process, with scripted models.
+// agentConfig returns the agent's config in this process, with scripted models.
 func agentConfig(p *process) (agent.Config, error) {
 	cfg, err := agent.FromProcess()
 	if err != nil {
@@ -233,8 +234,8 @@ func agentConfig(p *process) (agent.Config, error) {
 	return cfg, nil
 }
 
-// scripted is a model that plays a script. A request that the script does not
-// expect is a wrong one: to try again is no use.
+// scripted is a model that plays a script. A request that the script does not expect is
+// invalid, so that it is not retried.
 type scripted struct{ model.Model }
 
 // Stream implements [model.Model].
@@ -252,9 +253,8 @@ func (s scripted) Stream(ctx context.Context, req model.Request) iter.Seq2[model
 	}
 }
 
-// untilSignal returns a context that ends with SIGINT or SIGTERM: the turn that
-// runs is cut off and still gets its result. A second signal ends the process at
-// once.
+// untilSignal returns a context that ends with SIGINT or SIGTERM: the running turn is
+// cut off and still gets its result. A second signal ends the process at once.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)

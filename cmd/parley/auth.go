@@ -21,7 +21,8 @@ no credentials. It does not test whether the API accepts them.
 
   parley auth status`
 
-// authStatus is what editors and other programs read. The names are those of the official command.
+// authStatus is the output for editors and other programs. The names are those of the official
+// command.
 type authStatus struct {
 	LoggedIn          bool    `json:"loggedIn"`
 	AuthMethod        string  `json:"authMethod"` // "api_key", "token", "provider" or "none"
@@ -33,7 +34,7 @@ type authStatus struct {
 	APIKeySource      string  `json:"apiKeySource,omitempty"`
 }
 
-// authCommand is parley auth.
+// authCommand implements parley auth.
 func authCommand(ctx context.Context, p *process, args []string) error {
 	if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 		newFlags(p, "auth", "status [--json] [AGENT FLAGS]", authText).help()
@@ -44,7 +45,7 @@ func authCommand(ctx context.Context, p *process, args []string) error {
 	}
 	var rest []string
 	for _, a := range args[1:] {
-		if a != "--json" && a != "--text" { // JSON is what it prints in any case
+		if a != "--json" && a != "--text" { // it prints JSON in any case
 			rest = append(rest, a)
 		}
 	}

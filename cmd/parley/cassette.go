@@ -19,7 +19,7 @@ With a command after --, the command is run with ANTHROPIC_BASE_URL set, and the
 recording ends with it. Without one, the line to set is printed, and it records until
 Ctrl-C. Your own key is forwarded.`
 
-// record is the command that records a cassette.
+// record implements parley record, which records a cassette.
 func record(ctx context.Context, p *process, args []string) error {
 	s := &service{name: "record"}
 	fs := newFlags(p, s.name, "--upstream URL --to FILE [FLAGS] [-- COMMAND ARGS…]", recordHelp)
@@ -91,7 +91,7 @@ are printed, and it replays until Ctrl-C.
 The exit status is 1 if a request was not in the file, or a recorded one was not sent.
 If the command failed, it is that of the command.`
 
-// replay is the command that plays a cassette.
+// replay implements parley replay, which plays a cassette.
 func replay(ctx context.Context, p *process, args []string) error {
 	s := &service{name: "replay", hide: elsewhere}
 	fs := newFlags(p, s.name, "--from FILE [FLAGS] [-- COMMAND ARGS…]", replayHelp)

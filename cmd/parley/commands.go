@@ -27,13 +27,14 @@ const (
 type command struct {
 	name  string
 	short string // one line for the list
-	group string // the heading it stands under in the list
-	// run does it. An error is printed, and becomes the exit status: see status.
+	group string // the heading of its list
+	// run runs the command. An error is printed and determines the exit status: see
+	// status.
 	run func(ctx context.Context, p *process, args []string) error
 }
 
-// commands is every subcommand, in the order of the list. To add one is to add a
-// line here.
+// commands returns all subcommands, in the order of the list. Add a line here to add
+// one.
 func commands() []command {
 	const (
 		first = "See it work"
@@ -90,7 +91,7 @@ func lookup(name string) (command, bool) {
 	return all[i], true
 }
 
-// run does what the arguments say and returns the exit status.
+// run runs the command line and returns the exit status.
 func run(ctx context.Context, p *process, args []string) int {
 	first := ""
 	if len(args) > 0 {
@@ -99,8 +100,8 @@ func run(ctx context.Context, p *process, args []string) int {
 	if c, ok := lookup(first); ok {
 		return status(p, "parley "+c.name, c.run(ctx, p, args[1:]))
 	}
-	// An SDK takes the path of a CLI and nothing else, so the environment can make
-	// a fake CLI of the command as it is.
+	// An SDK accepts only the path of a CLI, so the environment can turn the command
+	// itself into a fake CLI.
 	if fakeInEnv(p) {
 		return status(p, "parley fake-cli", playFake(p, fakeFromEnv(p), args))
 	}
@@ -120,7 +121,7 @@ func run(ctx context.Context, p *process, args []string) int {
 	return runAgent(ctx, p, args)
 }
 
-// A usageError says that a command was called wrongly.
+// A usageError means that a command line is wrong.
 type usageError struct{ reason string }
 
 func (e *usageError) Error() string { return e.reason }
@@ -129,12 +130,13 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// An exitStatus is an error that was reported already, or is another program's.
+// An exitStatus is an error that was already reported, or the exit status of another
+// program.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// status prints an error under a name and returns the exit status it means.
+// status prints an error with a name and returns its exit status.
 func status(p *process, name string, err error) int {
 	var usage *usageError
 	var exit exitStatus
@@ -152,7 +154,7 @@ func status(p *process, name string, err error) int {
 	}
 }
 
-// homeHint is what to do about an error with a file in the user's own directory.
+// homeHint returns a remedy for an error with a file in the user's own directory.
 func homeHint(p *process, err error) string {
 	var file *fs.PathError
 	dir := cmp.Or(p.getenv("CLAUDE_CONFIG_DIR"), p.getenv("HOME"))
@@ -162,7 +164,7 @@ func homeHint(p *process, err error) string {
 	return ". Make the directory writable, or name another one in CLAUDE_CONFIG_DIR"
 }
 
-// plain is the text of an error without the name of the package it is from.
+// plain returns the text of an error without its package name.
 func plain(err error) string {
 	text := err.Error()
 	for _, name := range []string{"parleytest: ", "peer: ", "session: ", "hub: ", "socket: ", "serve: "} {
@@ -171,8 +173,8 @@ func plain(err error) string {
 	return text
 }
 
-// nearest names the commands that a word looks like a misspelling of; "" if it
-// looks like none, or like a prompt.
+// nearest returns the command that a word may be a misspelling of; "" if there is none,
+// or if the word looks like a prompt.
 func nearest(word string) string {
 	if word == "" || word[0] == '-' || strings.ContainsFunc(word, unicode.IsSpace) {
 		return ""
@@ -184,18 +186,17 @@ func nearest(word string) string {
 	return spelling.Closest(word, names)
 }
 
-// A flagSet is the flags of a command, and its help.
+// A flagSet holds the flags of a command and its help.
 type flagSet struct {
 	*flag.FlagSet
 	help func()
 }
 
-// newFlags returns a set of flags whose help is the synopsis, the text and the
-// flags.
+// newFlags returns a set of flags whose help is the synopsis, the text and the flags.
 func newFlags(p *process, name, synopsis, text string) *flagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are printed once, by status
-	fs.Usage = func() {}     // and not with all of the help
+	fs.Usage = func() {}     // and without the help
 	return &flagSet{fs, func() {
 		usage := strings.TrimSpace("parley " + name + " " + synopsis)
 		fmt.Fprintf(p.stdout, "%s\n\n%s\n", usage, strings.TrimSpace(text))
@@ -251,7 +252,7 @@ func parse(fs *flagSet, args []string) error {
 	return usagef("%s. Run \"parley help %s\" for its flags", text, fs.Name())
 }
 
-// parseWords parses flags that stand before and behind words, and returns the words.
+// parseWords parses flags that come before and after words, and returns the words.
 func parseWords(fs *flagSet, args []string) (words []string, err error) {
 	for rest := args; ; {
 		if err := parse(fs, rest); err != nil {
@@ -274,7 +275,7 @@ func (l *list) String() string { return strings.Join(*l, ", ") }
 // Set implements [flag.Value].
 func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 
-// pairs takes NAME=VALUE flags apart.
+// pairs parses NAME=VALUE flags.
 func pairs(flagName string, l list) (map[string]string, error) {
 	out := map[string]string{}
 	for _, s := range l {

@@ -29,7 +29,7 @@ permission modes and other values.
 The scripts run "parley completion words WORD…", which prints the completions of the last word,
 one per line, each followed by a tab and a description. If there are none, the shell offers files.`
 
-// The scripts for the shells. Everything that can change is asked of the program itself.
+// The scripts for the shells. They ask the program itself for everything that can change.
 var completionScripts = map[string]string{
 	"bash": `# Completion of parley for bash.
 _parley() {
@@ -82,7 +82,7 @@ func completion(ctx context.Context, p *process, args []string) error {
 	return err
 }
 
-// takeSession has the commands whose argument is a session: one that is kept, or one of the hub.
+// takeSession has the commands whose argument is a session: a stored one, or one of the hub.
 var takeSession = map[string]func(context.Context, *process) [][2]string{
 	"sessions show": keptSessions, "sessions rename": keptSessions, "sessions tag": keptSessions, "sessions fork": keptSessions,
 	"sessions delete": keptSessions, "sessions export": keptSessions, "cost": keptSessions, "policy replay": keptSessions,
@@ -98,14 +98,14 @@ var (
 	synopsis = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^parley [a-z]+|\|) \[?([a-z]+)\b`) })
 )
 
-// completeWord returns what the last word can become, each with a description.
+// completeWord returns the completions of the last word, each with a description.
 func completeWord(ctx context.Context, p *process, words []string) (found [][2]string) {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	last := words[len(words)-1]
 	words = words[:len(words)-1]
-	// bash makes a word of "=".
+	// bash splits words at "=".
 	if last == "=" {
 		last = ""
 	} else if n := len(words); n > 0 && words[n-1] == "=" {
@@ -125,7 +125,7 @@ func completeWord(ctx context.Context, p *process, words []string) (found [][2]s
 	return found
 }
 
-// candidates returns what can stand behind words, of which flag may be the last.
+// candidates returns what can follow words, of which flag may be the last.
 func candidates(ctx context.Context, p *process, words []string, flag string, wantFlags bool) (all [][2]string) {
 	var flags []cli.Info
 	var subcommands [][2]string
@@ -162,7 +162,7 @@ func candidates(ctx context.Context, p *process, words []string, flag string, wa
 	return nil
 }
 
-// longName returns the first name of a flag that is not a single letter.
+// longName returns the first long name of a flag.
 func longName(f cli.Info) string {
 	return f.Names[max(0, slices.IndexFunc(f.Names, func(n string) bool { return strings.HasPrefix(n, "--") }))]
 }
@@ -191,7 +191,7 @@ func describeCommand(ctx context.Context, p *process, c command) (flags []cli.In
 	for _, m := range helpFlag().FindAllStringSubmatch(out.String(), -1) {
 		flags = append(flags, cli.Info{Names: m[1:2], Value: m[2], Help: m[3]})
 	}
-	if c.name == "mcp" || c.name == "acp" || c.name == "rpc" { // they take the agent's
+	if c.name == "mcp" || c.name == "acp" || c.name == "rpc" { // they accept the agent's flags
 		flags = append(flags, cli.All()...)
 	}
 	first, _, _ := strings.Cut(out.String(), "\n")
@@ -203,7 +203,7 @@ func describeCommand(ctx context.Context, p *process, c command) (flags []cli.In
 	return flags, words
 }
 
-// flagValues returns the values of a flag. Nothing means that the shell offers files.
+// flagValues returns the values of a flag. If there are none, the shell completes files.
 func flagValues(ctx context.Context, p *process, f cli.Info) (all [][2]string) {
 	switch longName(f) {
 	case "--model", "--fallback-model":
@@ -263,7 +263,7 @@ func keptSessions(ctx context.Context, p *process) (all [][2]string) {
 	return all
 }
 
-// hubSessions returns the sessions of the hub, if one runs.
+// hubSessions returns the sessions of the hub, if one is running.
 func hubSessions(ctx context.Context, p *process) (all [][2]string) {
 	c, _, err := joinHub(ctx, p, false)
 	if err != nil {

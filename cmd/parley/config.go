@@ -30,7 +30,7 @@ object is written with dots. A value is JSON; a word is a string where the setti
 "set" refuses a key that no setting has and a value that does not fit; the rest of the file
 stays as it is. "parley help settings" explains the settings.`
 
-// configCommand is parley config.
+// configCommand implements parley config.
 func configCommand(_ context.Context, p *process, args []string) error {
 	fs := newFlags(p, "config", "list | get KEY | set KEY VALUE | unset KEY", configText)
 	words, err := parseWords(fs, args)
@@ -94,11 +94,11 @@ func configCommand(_ context.Context, p *process, args []string) error {
 	return err
 }
 
-// settingPath returns the names of a key such as permissions.defaultMode.
+// settingPath splits a key such as permissions.defaultMode into names.
 func settingPath(key string) ([]string, error) {
 	keys := strings.Split(key, ".")
 	if len(keys) > 2 && keys[0] != "sandbox" || len(keys) > 1 && slices.Contains([]string{"env", "enabledPlugins", "extraKnownMarketplaces"}, keys[0]) {
-		keys = strings.SplitN(key, ".", 2) // their members have names of any kind
+		keys = strings.SplitN(key, ".", 2) // their members may have any name
 	}
 	if slices.Contains(keys, "") {
 		return nil, usagef("%q is not the name of a setting", key)
@@ -109,7 +109,7 @@ func settingPath(key string) ([]string, error) {
 	return keys, nil
 }
 
-// settingValue reads a value, and refuses one that does not fit.
+// settingValue parses a value, and rejects an invalid one.
 func settingValue(keys []string, text string) (json.RawMessage, error) {
 	check := func(raw json.RawMessage) error {
 		for _, k := range slices.Backward(keys) {
@@ -142,7 +142,7 @@ func settingValue(keys []string, text string) (json.RawMessage, error) {
 	return nil, usagef("%s: %v", strings.Join(keys, "."), err)
 }
 
-// settingText returns a value as a person writes it: strings without quotes.
+// settingText formats a value for people: strings without quotes.
 func settingText(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -151,7 +151,7 @@ func settingText(raw json.RawMessage) string {
 	return terminal.Visible(string(raw))
 }
 
-// listSettings prints the settings, one a line.
+// listSettings prints the settings, one per line.
 func listSettings(p *process, prefs *settings.Settings) error {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(prefs.Effective(), &all); err != nil {

@@ -34,7 +34,7 @@ is a program that starts the agent {agent}, sends it {prompt}, allows calls and 
 
 The exit status is 0 if every rule holds, 1 if not.`
 
-// conform checks a program by the rules of the conformance kit.
+// conform checks a program against the rules of the conformance kit.
 func conform(ctx context.Context, p *process, args []string) error {
 	if len(args) == 0 || !slices.Contains([]string{"cli", "sdk", "acp", "acp-client"}, args[0]) {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
@@ -103,7 +103,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 	return nil
 }
 
-// chosen reports whether a pattern means a rule.
+// chosen reports whether a pattern matches a rule.
 func chosen(r *conformance.Rule, pattern string) bool {
 	for _, s := range []string{r.Name, path.Base(r.Name), r.Area} {
 		if ok, err := path.Match(pattern, s); ok && err == nil {
@@ -113,7 +113,7 @@ func chosen(r *conformance.Rule, pattern string) bool {
 	return false
 }
 
-// tryRules tries rules, several at once, and shows how far it is.
+// tryRules checks rules, several at once, and shows the progress.
 func tryRules(ctx context.Context, p *process, program *conformance.Program, rules []*conformance.Rule, jobs int) ([]*conformance.Outcome, error) {
 	outcomes := make([]*conformance.Outcome, len(rules))
 	ctx, cancel := context.WithCancelCause(ctx)

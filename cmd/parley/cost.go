@@ -43,10 +43,10 @@ type costAccount struct {
 	Searches   int64   `json:"webSearchRequests"`
 	Nanos      int64   `json:"costNanos"`
 	USD        float64 `json:"costUSD"`
-	Unknown    bool    `json:"costUnknown,omitempty"` // of a part
+	Unknown    bool    `json:"costUnknown,omitempty"` // of some requests
 }
 
-// A costReport is what parley cost prints.
+// A costReport is the output of parley cost.
 type costReport struct {
 	Session  string         `json:"sessionId,omitempty"`
 	Day      string         `json:"day,omitempty"`
@@ -56,10 +56,10 @@ type costReport struct {
 	Agents   []*costAccount `json:"agents"`
 
 	models, agents map[string]*costAccount
-	seen           map[string]bool // requests, which the fork of a session has, too
+	seen           map[string]bool // requests already counted, because a fork of a session also has them
 }
 
-// A costRecord is what a session says of one request, or of all.
+// A costRecord is a record of a session about one request, or about all.
 type costRecord struct {
 	Type      string     `json:"type"`
 	Time      time.Time  `json:"timestamp"`
@@ -74,7 +74,7 @@ type costRecord struct {
 	ModelUsage map[string]*wire.ModelUsage `json:"modelUsage"` // of a cost-state
 }
 
-// costCommand is the command that shows costs.
+// costCommand implements parley cost.
 func costCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "cost", "[SESSION] [--day DAY] [--json]", costHelp)
 	day := fs.String("day", "", "all sessions of this `day`: today, yesterday or YYYY-MM-DD")
@@ -121,7 +121,7 @@ func costCommand(ctx context.Context, p *process, args []string) error {
 	return r.print(p)
 }
 
-// ofDay adds what was spent on a day.
+// ofDay adds the costs of a day.
 func (r *costReport) ofDay(ctx context.Context, store session.Store, day string, now time.Time) error {
 	from := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
 	switch day {
@@ -150,7 +150,7 @@ func (r *costReport) ofDay(ctx context.Context, store session.Store, day string,
 	return nil
 }
 
-// add adds the requests of a session and of its subagents, with a day only those of it.
+// add adds the requests of a session and of its subagents, or only those of a day.
 func (r *costReport) add(ctx context.Context, store session.Store, id string, from, to time.Time) error {
 	parts := []string{""}
 	agents, err := session.Subagents(ctx, store, id, nil)
@@ -252,7 +252,7 @@ func (a *costAccount) add(rec *costRecord, requests int) {
 	a.Unknown = a.Unknown || rec.Unknown
 }
 
-// sorted returns accounts, the dearest first.
+// sorted returns accounts, most expensive first.
 func sorted(m map[string]*costAccount) []*costAccount {
 	list := slices.Collect(maps.Values(m))
 	slices.SortFunc(list, func(a, b *costAccount) int {
@@ -264,11 +264,11 @@ func sorted(m map[string]*costAccount) []*costAccount {
 	return list
 }
 
-// money writes what an account costs.
+// money formats the cost of an account.
 func (a *costAccount) money() string {
 	s := fmt.Sprintf("$%.4f", float64(a.Nanos)/1e9)
 	switch {
-	case !a.Unknown && a.Nanos > 0 && a.Nanos < 50_000: // which is not nothing
+	case !a.Unknown && a.Nanos > 0 && a.Nanos < 50_000: // which is more than nothing
 		return "< $0.0001"
 	case a.Unknown && a.Nanos == 0:
 		return "unknown"
@@ -278,7 +278,7 @@ func (a *costAccount) money() string {
 	return s
 }
 
-// counted is a number of things.
+// counted formats a number of things.
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

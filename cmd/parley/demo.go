@@ -29,7 +29,7 @@ var demoFiles embed.FS
 
 const demoPrompt = "Three friends split a bill of 10.00, and a cent is missing. Fix it."
 
-// demo shows what the program is by doing it.
+// demo implements parley demo, which shows a whole conversation.
 func demo(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "demo", "[--ask] [--keep]", `
 Shows a whole conversation, with no key and no network: the SDK starts this
@@ -61,13 +61,13 @@ type demonstration struct {
 	p       *process
 	screen  *screen
 	agent   string // the executable
-	ask     bool   // the person is asked, not the demo
+	ask     bool   // the person answers, not the demo
 	keep    bool
-	watched bool // somebody sees it as it happens
+	watched bool // somebody watches it live
 
 	project string
-	asked   []string // the tools that the agent asked about
-	denied  bool     // the person said no
+	asked   []string // the tools for which the agent asked for permission
+	denied  bool     // the person denied a call
 }
 
 func (d *demonstration) run(ctx context.Context) (err error) {
@@ -86,7 +86,7 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	signal.Ignore(syscall.SIGPIPE) // who reads only the beginning leaves no directory behind
+	signal.Ignore(syscall.SIGPIPE) // a reader that reads only the start must not leave a directory behind
 
 	s := d.screen
 	s.print(
@@ -110,7 +110,7 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 
 var paceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^\s*(pause|drip|chunks) .*\n`) })
 
-// prepare makes the project and the script.
+// prepare creates the project and the script.
 func (d *demonstration) prepare(dir string) error {
 	d.project = filepath.Join(dir, "project")
 	d.screen.cwd = d.project
@@ -136,7 +136,7 @@ func (d *demonstration) prepare(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "demo.script"), script, 0o666)
 }
 
-// converse has the agent do it, and shows it.
+// converse runs the conversation with the agent, and shows it.
 func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result, error) {
 	opts := &parley.Options{
 		Path:             d.agent,
@@ -208,7 +208,7 @@ func (d *demonstration) question(ctx context.Context, req *wire.CanUseTool) (*wi
 	}
 }
 
-// check looks whether everything really happened.
+// check checks that everything really happened.
 func (d *demonstration) check(res *wire.Result) error {
 	if res == nil {
 		return errors.New("no result")

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// detached leaves a process that is started as it is.
+// detached returns no attributes: a started process stays as it is.
 func detached() *syscall.SysProcAttr { return nil }

@@ -39,7 +39,7 @@ Flags of the agent come after --, for example:
 
 The exit status is 1 if something that an agent needs is broken.`
 
-// A finding is what the doctor says of one thing.
+// A finding is the doctor's result for one subject.
 type finding struct {
 	Name  string `json:"name"`
 	State state  `json:"state"`
@@ -51,7 +51,7 @@ type state string
 
 const (
 	fine   state = "ok"
-	noted  state = "note" // it is not needed, or the user may mean it so
+	noted  state = "note" // it is not needed, or may be intended
 	broken state = "broken"
 )
 
@@ -68,7 +68,7 @@ func (d *doctor) say(name string, s state, do, format string, args ...any) {
 	d.findings = append(d.findings, finding{name, s, terminal.VisibleLines(fmt.Sprintf(format, args...)), terminal.VisibleLines(do)})
 }
 
-// doctorCommand is the command that finds out what is wrong.
+// doctorCommand implements parley doctor, which looks for problems.
 func doctorCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "doctor", "[--json] [-- FLAGS OF THE AGENT]", doctorHelp)
 	asJSON := fs.Bool("json", false, "print JSON")
@@ -92,7 +92,7 @@ func doctorCommand(ctx context.Context, p *process, args []string) error {
 	d := &doctor{p: p, cfg: cfg, flags: flags, args: rest}
 	d.say("parley", fine, "", "%s, as Claude Code %s, %s %s/%s", ownVersion(), theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	d.lookForCLI(ctx)
-	if s := d.readSettings(); s != nil { // without them nothing starts
+	if s := d.readSettings(); s != nil { // nothing starts without settings
 		d.connect(ctx)
 		d.tryWall()
 		d.trySandbox(s)
@@ -135,7 +135,7 @@ func (d *doctor) print() {
 	}
 }
 
-// lookForCLI finds what an SDK would start.
+// lookForCLI finds the CLI that an SDK would start.
 func (d *doctor) lookForCLI(ctx context.Context) {
 	path, err := transport.Find("", d.p.getenv)
 	if err != nil {
@@ -161,8 +161,8 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 	d.say("cli", fine, "", "SDKs start %s, version %s", path, version)
 }
 
-// readSettings says which settings count, and what of them is inert. It returns nil if
-// they cannot be read.
+// readSettings reports the settings that apply, and their parts without effect. It
+// returns nil if they cannot be read.
 func (d *doctor) readSettings() *settings.Settings {
 	s, err := agent.ReadSettings(d.cfg, d.args...)
 	if err != nil {
@@ -200,7 +200,7 @@ func (d *doctor) readSettings() *settings.Settings {
 	return s
 }
 
-// connect starts the agent in this process, as an SDK would, and asks it about its
+// connect starts the agent in this process, like an SDK, and asks it about its
 // credentials and MCP servers.
 func (d *doctor) connect(ctx context.Context) {
 	inner := agent.InProcess(d.cfg)
@@ -226,7 +226,7 @@ func (d *doctor) connect(ctx context.Context) {
 	d.servers(ctx, c)
 }
 
-// credentials says where a key is from, and nothing of the key.
+// credentials reports the source of the key, and nothing of the key itself.
 func (d *doctor) credentials(a *wire.AccountInfo) {
 	at := ""
 	if base := cmp.Or(d.flags.BaseURL, d.p.getenv("ANTHROPIC_BASE_URL")); base != "" {
@@ -255,7 +255,7 @@ func (d *doctor) credentials(a *wire.AccountInfo) {
 	}
 }
 
-// redacted is an address without what may be secret in it.
+// redacted returns an address without parts that may be secret.
 func redacted(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -264,7 +264,7 @@ func redacted(address string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// servers waits for the MCP servers and says how they are.
+// servers waits for the MCP servers and reports their states.
 func (d *doctor) servers(ctx context.Context, c *parley.Client) {
 	ctx, cancel := context.WithTimeout(ctx, 35*time.Second)
 	defer cancel()
@@ -297,8 +297,7 @@ func (d *doctor) servers(ctx context.Context, c *parley.Client) {
 	}
 }
 
-// tryWall says which wall commands run behind that nobody approved, and what it
-// guarantees.
+// tryWall reports the wall behind which unapproved commands run, and its guarantees.
 func (d *doctor) tryWall() {
 	w := sandbox.NewWall(sandbox.WallOptions{Home: d.cfg.Home, Path: d.p.getenv("PATH")})
 	defer w.Close()
@@ -312,7 +311,7 @@ func (d *doctor) tryWall() {
 	}
 }
 
-// trySandbox makes a sandbox as the settings say, or as they could.
+// trySandbox creates a sandbox with the settings, or as they could be.
 func (d *doctor) trySandbox(s *settings.Settings) {
 	raw, _ := s.Get("sandbox")
 	wanted, err := sandbox.Parse(raw)
@@ -343,7 +342,7 @@ func (d *doctor) trySandbox(s *settings.Settings) {
 	}
 }
 
-// offBy says that the sandbox is not switched on.
+// offBy describes whether the sandbox is on.
 func offBy(asked bool) string {
 	if asked {
 		return ", and is on"
@@ -351,7 +350,7 @@ func offBy(asked bool) string {
 	return "; it is off until the settings say \"sandbox\": {\"enabled\": true}"
 }
 
-// countSessions looks at the store of sessions.
+// countSessions checks the store of sessions.
 func (d *doctor) countSessions(ctx context.Context) {
 	dir := d.cfg.ConfigDir()
 	if dir == "" {
@@ -369,8 +368,8 @@ func (d *doctor) countSessions(ctx context.Context) {
 	d.say("sessions", fine, "", "%d in %s", len(all), dir)
 }
 
-// writable tries whether files can be made in a directory, or in the nearest above it
-// that exists.
+// writable checks whether files can be created in a directory, or in its nearest
+// existing parent.
 func writable(dir string) error {
 	for {
 		info, err := os.Stat(dir)
@@ -391,7 +390,7 @@ func writable(dir string) error {
 	}
 }
 
-// lookForPrograms looks for what tools run.
+// lookForPrograms looks for the programs that tools run.
 func (d *doctor) lookForPrograms() {
 	for _, want := range []struct {
 		name, do string
@@ -426,7 +425,7 @@ func lookPath(name, path string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// firstLines is the beginning of a text.
+// firstLines returns the first lines of a text.
 func firstLines(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if len(lines) > n {

@@ -29,7 +29,7 @@ the command.
 
 "parley help script" describes the format of the file.`
 
-// fakeAPI is the command that serves a scenario.
+// fakeAPI implements parley fake-api, which serves a scenario.
 func fakeAPI(ctx context.Context, p *process, args []string) error {
 	s := &service{name: "fake-api", hide: elsewhere}
 	fs := newFlags(p, s.name, "--script FILE [FLAGS] [-- COMMAND ARGS…]", fakeAPIHelp)
@@ -89,7 +89,7 @@ func fakeAPI(ctx context.Context, p *process, args []string) error {
 	return err
 }
 
-// readScenario reads a script file and refuses one that cannot be played.
+// readScenario reads a script file and rejects one that cannot be played.
 func readScenario(file string) (*parleytest.Scenario, error) {
 	s, err := parleytest.ReadScript(file)
 	if err != nil {
@@ -101,7 +101,7 @@ func readScenario(file string) (*parleytest.Scenario, error) {
 	return s, nil
 }
 
-// requestLine is a request and its answer in one line.
+// requestLine formats a request and its response as one line.
 func requestLine(r *parleytest.Request) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s  ", r.Method, r.Path)
@@ -131,8 +131,7 @@ func requestLine(r *parleytest.Request) string {
 	return b.String()
 }
 
-// about is what a request is about: the tool results it brings, or what the user
-// said.
+// about describes a request: the tool results in it, or the user's text.
 func about(r *parleytest.Request) string {
 	var results []string
 	for _, res := range r.ToolResults() {
@@ -145,7 +144,7 @@ func about(r *parleytest.Request) string {
 	if len(results) > 0 {
 		return strings.Join(results, ", ")
 	}
-	// The text that the official CLI puts before a prompt is irrelevant here.
+	// Ignore the text that the official CLI puts before a prompt.
 	text := strings.TrimSpace(reminder().ReplaceAllString(r.LastUser(), ""))
 	if text != "" {
 		return "user " + oneLine(text, 60)
@@ -155,7 +154,7 @@ func about(r *parleytest.Request) string {
 
 var reminder = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<system-reminder>.*?</system-reminder>`) })
 
-// oneLine quotes the beginning of a text.
+// oneLine quotes the start of a text.
 func oneLine(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if r := []rune(text); len(r) > limit {

@@ -34,7 +34,7 @@ did not follow the script.
 "parley help steps" describes the format of the file, "parley help faults" lists the
 faults.`
 
-// A fake says what a fake CLI plays: one of a script, a transcript and a fault.
+// A fake describes what a fake CLI plays: a script, a transcript or a fault.
 type fake struct {
 	script, transcript, fault string // files, and a name
 	params                    list
@@ -44,7 +44,7 @@ type fake struct {
 	side                      peer.Side
 }
 
-// flags adds the flags that say what to play.
+// flags adds the flags that choose what to play.
 func (f *fake) flags(fs *flagSet) {
 	fs.StringVar(&f.script, "script", f.script, "the `FILE` with the script to play")
 	fs.StringVar(&f.transcript, "transcript", f.transcript, "play what was recorded in this `FILE`")
@@ -68,7 +68,7 @@ func fakeFromEnv(p *process) *fake {
 	}
 }
 
-// fakeCLI is the command that is a fake CLI.
+// fakeCLI implements parley fake-cli.
 func fakeCLI(_ context.Context, p *process, args []string) error {
 	f := &fake{}
 	fs := newFlags(p, "fake-cli", "--script FILE | --transcript FILE | --fault NAME [FLAGS] [ARGS OF THE SDK…]", fakeCLIHelp)
@@ -107,8 +107,8 @@ func fakeCLI(_ context.Context, p *process, args []string) error {
 	return playFake(p, f, rest)
 }
 
-// ownFlags splits arguments: flags of the set, and what begins with the first
-// argument that is none, a -- between them aside.
+// ownFlags splits arguments into flags of the set and the rest, which starts with the
+// first other argument. It removes a -- between them.
 func ownFlags(fs *flagSet, args []string) (own, rest []string) {
 	for i := 0; i < len(args); i++ {
 		if args[i] == "--" {
@@ -124,13 +124,13 @@ func ownFlags(fs *flagSet, args []string) (own, rest []string) {
 			return args[:i], args[i:]
 		}
 		if b, ok := f.Value.(interface{ IsBoolFlag() bool }); !hasValue && !(ok && b.IsBoolFlag()) {
-			i++ // its value
+			i++ // skip its value
 		}
 	}
 	return args, nil
 }
 
-// load reads what is to be played.
+// load reads the script to play.
 func (f *fake) load() (*peer.Script, error) {
 	params, err := pairs("param", f.params)
 	if err != nil {
@@ -189,7 +189,7 @@ func with(s *peer.Script, name, value string) (_ *peer.Script, err error) {
 			return nil, usagef("%s has no parameter %s; it has %s", s.Name, name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	}
-	defer func() { // a value that the script cannot have
+	defer func() { // an invalid value for the script
 		if r := recover(); r != nil {
 			err = usagef("--param %s=%s: %v", name, value, r)
 		}
@@ -223,7 +223,8 @@ func playFake(p *process, f *fake, args []string) error {
 	return nil
 }
 
-// hideSecrets takes keys out of the environment of this process, which a record has.
+// hideSecrets removes keys from the environment of this process, because a record
+// contains it.
 func hideSecrets(p *process) {
 	for _, kv := range p.env {
 		name, _, _ := strings.Cut(kv, "=")
@@ -256,7 +257,7 @@ func (f *fake) install(p *process, path string) error {
 	return err
 }
 
-// faultList is what can go wrong by name, a line each.
+// faultList lists the faults, one per line.
 func faultList() string {
 	var b strings.Builder
 	for _, s := range peer.Faults() {
@@ -283,7 +284,7 @@ The exit status is 1 if the CLI did not follow the script.
 
 "parley help steps" describes the format of the file.`
 
-// fakeHost is the command that plays the host.
+// fakeHost implements parley fake-host, which plays the host.
 func fakeHost(ctx context.Context, p *process, args []string) error {
 	f := &fake{side: peer.Host}
 	fs := newFlags(p, "fake-host", "--script FILE | --transcript FILE [FLAGS] -- CLI ARGS…", fakeHostHelp)
@@ -322,8 +323,8 @@ func fakeHost(ctx context.Context, p *process, args []string) error {
 	return nil
 }
 
-// A hostRecord turns the record of a host around, line by line: in a transcript,
-// "in" is what goes to the CLI, whoever played.
+// A hostRecord reverses the directions in the record of a host, line by line: in a
+// transcript, "in" always means to the CLI, whichever side was played.
 type hostRecord struct{ w io.Writer }
 
 // Write implements [io.Writer].

@@ -60,7 +60,7 @@ func runHelp(ctx context.Context, p *process, args []string) int {
 	return status(p, "parley help", help(ctx, p, args))
 }
 
-// help prints the list of everything, or the help of a command or a topic.
+// help prints an overview, or the help of a command or a topic.
 func help(ctx context.Context, p *process, args []string) error {
 	if len(args) == 0 {
 		_, err := fmt.Fprint(p.stdout, overview())

@@ -31,7 +31,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// hubDir is where the hub of this user keeps journals and its socket.
+// hubDir returns the directory of the journals and the socket of this user's hub.
 func hubDir(cfg *agent.Config) (string, error) {
 	dir := cfg.ConfigDir()
 	if dir == "" {
@@ -40,16 +40,16 @@ func hubDir(cfg *agent.Config) (string, error) {
 	return filepath.Join(dir, "hub"), nil
 }
 
-// socketPath is where the hub of this user listens.
+// socketPath returns the path of the socket of this user's hub.
 func socketPath(cfg *agent.Config) (string, error) {
 	dir, err := hubDir(cfg)
 	return filepath.Join(dir, "socket"), err
 }
 
-// hubIdle is how long the hub waits for something to do before it ends.
+// hubIdle is how long an idle hub keeps running.
 const hubIdle = 5 * time.Minute
 
-// hubCommand runs the hub of this user until it has nothing to do.
+// hubCommand runs the hub of this user until it is idle.
 func hubCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "hub", "", `
 Runs the hub of this user: the process that holds the sessions which "parley --bg" starts and
@@ -121,11 +121,11 @@ one starts.`)
 		}
 		cancel()
 	}()
-	// Sessions are left as they are: they continue with the next hub.
+	// Sessions stay as they are: they continue with the next hub.
 	return socket.Serve(ctx, h, l)
 }
 
-// newHub starts a hub in this process, whose agents have the configuration cfg.
+// newHub starts a hub in this process. Its agents have the configuration cfg.
 func newHub(p *process, cfg agent.Config, b hub.Backend) (*hub.Hub, error) {
 	return hub.New(hubConfig(p, cfg, b))
 }
@@ -159,7 +159,7 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 	}
 }
 
-// agentOptions returns the options of an agent that has flags of its own.
+// agentOptions returns the options of an agent with additional flags.
 func agentOptions(cwd string, dialer transport.Dialer, args []string) *parley.Options {
 	return &parley.Options{Cwd: cwd, KeepSystemPrompt: true, Checkpoints: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
 		s.Args = append(slices.Clone(args), s.Args...)
@@ -167,12 +167,12 @@ func agentOptions(cwd string, dialer transport.Dialer, args []string) *parley.Op
 	})}
 }
 
-// ownVariables are those of a terminal and of its shell, which do not matter to agents.
+// ownVariables are variables of a terminal and its shell that do not matter to agents.
 var ownVariables = []string{"_", "COLORTERM", "COLUMNS", "GPG_TTY", "HISTFILE", "INVOCATION_ID", "JOURNAL_STREAM", "LINES", "OLDPWD", "PWD", "SHLVL", "SSH_CLIENT", "SSH_CONNECTION",
 	"SSH_TTY", "STY", "TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID", "TMUX", "TMUX_PANE", "VTE_VERSION", "WINDOW", "WINDOWID", "XDG_SESSION_ID"}
 
-// digests returns "NAME=digest" for the variables that matter to agents. Two processes with
-// the same ones can share a hub.
+// digests returns "NAME=digest" for the variables that matter to agents. Processes with the
+// same digests can share a hub.
 func digests(env []string) []string {
 	all := []string{}
 	for _, v := range env {
@@ -184,7 +184,7 @@ func digests(env []string) []string {
 	return all
 }
 
-// someOf names the first of some variables.
+// someOf formats the first few of some variables.
 func someOf(names []string) string {
 	if len(names) > 3 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
@@ -192,12 +192,12 @@ func someOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// secretFlags have values that no journal may hold.
+// secretFlags are flags whose values no journal may contain.
 var secretFlags = []string{"--api-key"}
 
-// splitSecrets returns a command line without secrets, which other processes may learn, and
-// the digests of the environment. With a secret those fit no other hub, so that one in this
-// process runs the sessions; keep adds the secrets to what that one starts.
+// splitSecrets returns a command line without secrets, because other processes may learn it,
+// and the digests of the environment. With a secret the digests match no other hub, so that a
+// hub in this process runs the sessions; keep adds the secrets to the agents that it starts.
 func splitSecrets(p *process, args []string) (kept, env []string, keep func(*hub.Config)) {
 	var secrets []string
 	for i, arg := range args {
@@ -229,10 +229,10 @@ func splitSecrets(p *process, args []string) (kept, env []string, keep func(*hub
 	}
 }
 
-// openHub returns access to the hub of this user: the one that runs, if its environment has
+// openHub returns a client of the hub of this user: the running one, if its environment has
 // the digests env, or else one in this process, whose agents have the configuration cfg. A hub
-// of this process shares its journals, so that its sessions are listed and attached to as
-// all others. Own changes its configuration. The caller closes it.
+// of this process shares its journals, so that its sessions can be listed and attached to like
+// all others. own changes its configuration. The caller closes the client.
 func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, own func(*hub.Config, socket.Own)) (hub.Client, error) {
 	dir, err := hubDir(&cfg)
 	if err != nil {
@@ -247,7 +247,7 @@ func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, ow
 		var b hub.Backend = new(hub.Memory)
 		if !why.Private {
 			b = &hub.Files{Dir: dir}
-			// A command of an agent that loses its parent must not become a stranger.
+			// A command of an agent must stay recognizable after it loses its parent.
 			if err := socket.Adopt(); err != nil {
 				return nil, fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
 			}
@@ -256,7 +256,7 @@ func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, ow
 		config := hubConfig(p, cfg, b)
 		config.OwnOnly = !why.Private
 		if config.OwnOnly {
-			config.OnSchedule = func(ctx context.Context) error { // fires it, also when this process is gone
+			config.OnSchedule = func(ctx context.Context) error { // a hub that fires it, also after this process has ended
 				c, _, err := joinHub(ctx, p, true)
 				if err != nil {
 					return fmt.Errorf("the schedule is saved, but no hub runs to send its prompts: %w", err)
@@ -269,7 +269,7 @@ func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, ow
 	})
 }
 
-// joinHub returns a client of this user's hub, which it starts if need be.
+// joinHub returns a client of this user's hub. With start it starts the hub if necessary.
 func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agent.Config, error) {
 	cfg, err := agentConfig(p)
 	if err != nil {
@@ -324,7 +324,7 @@ func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agen
 	}
 }
 
-// isBackground reports whether a command line asks for a session in the background, and
+// isBackground reports whether a command line has the flag for a background session, and
 // returns it without that flag.
 func isBackground(args []string) ([]string, bool) {
 	i := slices.IndexFunc(args, func(a string) bool { return a == "--bg" || a == "--background" || a == "--" })
@@ -386,7 +386,7 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	return nil
 }
 
-// takeWorktree returns the command line without --worktree, and the name that it has.
+// takeWorktree returns the command line without --worktree, and its value.
 func takeWorktree(args []string) (rest []string, name string, err error) {
 	for i, arg := range args {
 		switch value, long := strings.CutPrefix(arg, "--worktree="); {
@@ -439,8 +439,7 @@ Lists the sessions of the hub, with their state and open questions.`)
 	return w.Flush()
 }
 
-// sessionArg returns the session that the words of a command line name: an id, or the
-// beginning of one.
+// sessionArg returns the session that a command line names: by its id, or by a prefix of it.
 func sessionArg(ctx context.Context, c *socket.Client, name string, words []string) (string, error) {
 	if len(words) != 1 {
 		return "", usagef("name one session: parley %s ID (parley agents lists them)", name)
@@ -538,7 +537,7 @@ behind the end of the input, as soon as the session is idle or waits for an answ
 		ctx, stop := untilSignal(ctx)
 		defer stop()
 		asks := &openAsks{bell: make(chan struct{}, 1)}
-		// At the end of the input, attach again, so that the state comes again.
+		// At the end of the input, attach again to receive the state again.
 		view, attachAgain := context.WithCancel(ctx)
 		defer attachAgain()
 		last := false
@@ -562,7 +561,7 @@ behind the end of the input, as soon as the session is idle or waits for an answ
 					return err
 				}
 				if err != nil {
-					break // the hub was started again, or this was too slow: go on behind n
+					break // the hub was restarted, or this viewer was too slow: continue after n
 				}
 				n = max(n, e.N)
 				asks.see(e)
@@ -588,17 +587,17 @@ behind the end of the input, as soon as the session is idle or waits for an answ
 	})
 }
 
-// openAsks are the questions that nobody has answered, in order.
+// openAsks are the unanswered questions, in order.
 type openAsks struct {
 	mu   sync.Mutex
 	list []*hub.Ask
-	sent []string // prompts and questions answered here that the journal has not shown yet
-	rest bool     // the session does not run, as far as it was shown
+	sent []string // prompts and answers from here that the journal has not shown yet
+	rest bool     // the session is idle, as far as it was shown
 	bell chan struct{}
 }
 
-// settle waits until the session does not run and has shown everything that was sent, so
-// that a line of a script is what its writer expects: an answer or a prompt.
+// settle waits until the session is idle and has shown everything that was sent, so that a
+// line of a script is what its writer expects: an answer or a prompt.
 func (o *openAsks) settle(ctx context.Context) {
 	for {
 		o.mu.Lock()
@@ -640,7 +639,7 @@ func (o *openAsks) allSeen() bool {
 	return len(o.sent) == 0
 }
 
-// see takes an entry in.
+// see processes an entry.
 func (o *openAsks) see(e hub.Entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -683,8 +682,8 @@ func (o *openAsks) first() *hub.Ask {
 	return o.list[0]
 }
 
-// describeCall returns the file that a call is about, links resolved, and what would
-// change in it.
+// describeCall returns the file that a call affects, with links resolved, and the change that
+// it would make.
 func describeCall(req *wire.CanUseTool) (paths []string, diff string) {
 	var in struct {
 		FilePath     string `json:"file_path"`
@@ -728,7 +727,7 @@ func describeCall(req *wire.CanUseTool) (paths []string, diff string) {
 	return paths, udiff.Unified(paths[0], paths[0], string(before), after)
 }
 
-// typed sends what the user types.
+// typed sends the lines that the user types.
 func typed(ctx context.Context, p *process, c *socket.Client, id string, asks *openAsks) {
 	in := bufio.NewScanner(p.stdin)
 	for in.Scan() {
@@ -758,7 +757,7 @@ func typed(ctx context.Context, p *process, c *socket.Client, id string, asks *o
 	}
 }
 
-// printEntry prints what a person wants to see of an entry.
+// printEntry prints the part of an entry that is for people.
 func printEntry(w io.Writer, e hub.Entry) {
 	switch e.Kind {
 	case hub.KindPrompt:

@@ -29,7 +29,7 @@ settings" prints it.
 Existing files are kept unless you pass --force. Allow rules of a project apply after
 you run "parley trust".`
 
-// initCommand makes a settings file.
+// initCommand creates a settings file.
 func initCommand(_ context.Context, p *process, args []string) error {
 	fs := newFlags(p, "init", "[--user | --local] [--force] [DIR]", initHelp)
 	user := fs.Bool("user", false, "create your own settings for all projects, in the config directory")
@@ -90,7 +90,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 	return nil
 }
 
-// withoutComments leaves out the lines that are comments.
+// withoutComments removes the lines that are comments.
 func withoutComments(text []byte) []byte {
 	var out []byte
 	for line := range bytes.Lines(text) {

@@ -24,11 +24,11 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// sessionFlags are the flags that say which session a conversation is in.
+// sessionFlags are the flags that choose the session of a conversation.
 var sessionFlags = []string{"--continue", "--resume", "--fork-session", "--resume-session-at", "--resume-drops-turn", "--session-id", "--plain"}
 
-// picksSession reports whether --resume stands without an id, which asks for the list of
-// sessions, and returns the command line without it.
+// picksSession reports whether --resume has no id, which asks for the list of sessions, and
+// returns the command line without it.
 func picksSession(args []string) ([]string, bool) {
 	for i, arg := range args {
 		if arg == "--" {
@@ -41,7 +41,7 @@ func picksSession(args []string) ([]string, bool) {
 	return args, false
 }
 
-// interact holds a conversation on a screen. It returns the exit status.
+// interact runs a conversation on a screen. It returns the exit status.
 func interact(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flags, args []string, pick bool) int {
 	notes := make(chan string, 256)
 	room, err := newScreenHub(ctx, p, cfg, flags, args, notes)
@@ -79,7 +79,7 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flag
 	return status
 }
 
-// attachScreen shows a session of another process on a screen until the person leaves it.
+// attachScreen shows a session of another process on a screen until the person exits.
 func attachScreen(ctx context.Context, p *process, c hub.Client, cwd, id string) error {
 	_, err := terminal.Run(ctx, terminal.Config{
 		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: p.env, Cwd: cwd, Home: p.getenv("HOME"), Title: "parley attach " + id,
@@ -94,7 +94,7 @@ func attachScreen(ctx context.Context, p *process, c hub.Client, cwd, id string)
 type screenHub struct {
 	client hub.Client
 	own    bool          // the hub is in this process
-	store  session.Store // nil if sessions are not kept
+	store  session.Store // nil if sessions are not stored
 	cfg    agent.Config
 	flags  *cli.Flags
 	spec   json.RawMessage
@@ -151,7 +151,7 @@ func newScreenHub(ctx context.Context, p *process, cfg agent.Config, flags *cli.
 
 var person = hub.Actor{Name: "terminal", From: "terminal", Rights: hub.Everything}
 
-// An ownedHub is access to a hub that ends with it.
+// An ownedHub is a client that closes its hub.
 type ownedHub struct {
 	hub.Client
 	hub *hub.Hub
@@ -160,8 +160,8 @@ type ownedHub struct {
 // Close implements [hub.Client].
 func (o ownedHub) Close() error { return o.hub.Close() }
 
-// close leaves the hub. A session without a prompt is removed. Sessions of this
-// process end with it: no other hub continues a session that a person has left.
+// close closes the access to the hub. It removes a session without a prompt. Sessions of
+// this process end with it: no other hub continues a session that a person has left.
 func (l *screenHub) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -216,7 +216,7 @@ func (l *screenHub) open(ctx context.Context) (*terminal.Session, error) {
 		id = found
 	}
 	if id == "" {
-		// Should the person leave meanwhile, it is removed all the same.
+		// If the person exits in the meantime, the session is still removed.
 		s := l.session(cmp.Or(l.flags.SessionID, session.NewID()), true)
 		_, err := l.client.Create(context.WithoutCancel(ctx), hub.Spec{ID: s.ID(), Cwd: l.cfg.Cwd, Title: l.flags.SessionName, Agent: l.spec})
 		if errors.Is(err, hub.ErrExists) {
@@ -238,12 +238,12 @@ func (l *screenHub) open(ctx context.Context) (*terminal.Session, error) {
 	return s, err
 }
 
-// resume opens a session that exists, with what the command line says.
+// resume opens an existing session with the options of the command line.
 func (l *screenHub) resume(ctx context.Context, id string) (*terminal.Session, error) {
 	if err := l.client.Open(ctx, hub.Spec{ID: id, Agent: l.spec}); err != nil {
 		return nil, l.explain(id, err)
 	}
-	// Choices from the earlier session must not win over the command line.
+	// Choices from the earlier session must not override the command line.
 	var err error
 	if mode := l.flags.PermissionMode; mode != "" {
 		err = hub.Call(ctx, l.client, id, &wire.SetPermissionMode{Mode: wire.PermissionMode(mode)}, nil)

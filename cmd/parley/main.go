@@ -1,13 +1,12 @@
-// Command parley is the Claude Agent SDK protocol on the command line, both ends of
-// the wire: with a subcommand, the tools for testing agents; without one, the agent
-// itself.
+// Command parley is the Claude Agent SDK protocol on the command line, both ends of the
+// wire: with a subcommand, the tools for testing agents; without one, the agent itself.
 //
 //	parley fake-api --script greet.script -- python3 agent.py
 //	parley help
 //
-// The command holds what a command line needs: arguments, the environment,
-// progress for people and exit codes (0 for success, 1 for failure, 2 for wrong
-// usage). Everything else is done by the packages it calls.
+// The command contains what a command line needs: arguments, the environment, progress
+// for people and exit codes (0 for success, 1 for failure, 2 for wrong usage).
+// Everything else is in the packages that it calls.
 package main
 
 import (
@@ -21,15 +20,15 @@ import (
 func main() {
 	// A fake CLI with grandchildren starts this program again.
 	peer.RunIfChild()
-	// Other processes of the user, such as the commands that it runs, do not see its
-	// environment, where the key is.
+	// Hide the environment, which holds the key, from other processes of the user, such
+	// as commands that the agent runs.
 	hideMemory()
 	p := &process{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}
 	os.Exit(run(context.Background(), p, os.Args[1:]))
 }
 
-// A process is what a command may use of the world. Signals are not caught for it:
-// a command that wants to end by itself says so (see service.run).
+// A process is a command's access to the system. It does not catch signals: a command
+// that handles them does so itself (see service.run).
 type process struct {
 	stdin  io.Reader
 	stdout io.Writer

@@ -49,7 +49,7 @@ removes one.
 "parley help flags" lists the flags of the agent. Those for models and sessions have no
 effect here.`
 
-// mcpCommand is parley mcp.
+// mcpCommand implements parley mcp.
 func mcpCommand(ctx context.Context, p *process, args []string) error {
 	isHelp := func(s string) bool { return s == "--help" || s == "-h" }
 	if len(args) == 0 || isHelp(args[0]) || len(args) == 2 && isHelp(args[1]) {
@@ -83,7 +83,7 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 	}
 }
 
-// kept is where logins are kept.
+// kept returns the store of logins.
 func kept(p *process) (*agent.Config, *mcp.Logins, error) {
 	cfg, err := agentConfig(p)
 	if err != nil {
@@ -121,7 +121,7 @@ func mcpLogin(ctx context.Context, p *process, name string, args []string) error
 	return nil
 }
 
-// mcpLogins lists the logins that are kept.
+// mcpLogins lists the stored logins.
 func mcpLogins(p *process) error {
 	_, logins, err := kept(p)
 	if err != nil {
@@ -148,7 +148,7 @@ func mcpLogins(p *process) error {
 	return nil
 }
 
-// mcpLogout forgets the logins to the servers of a name, and gives their tokens back.
+// mcpLogout removes the logins to the servers with a name, and revokes their tokens.
 func mcpLogout(ctx context.Context, p *process, name string) error {
 	cfg, logins, err := kept(p)
 	if err != nil {
@@ -172,7 +172,7 @@ func mcpLogout(ctx context.Context, p *process, name string) error {
 	return nil
 }
 
-// mcpServe offers the built-in tools.
+// mcpServe serves the built-in tools.
 func mcpServe(ctx context.Context, p *process, args []string) error {
 	if _, err := cli.Parse(args); err != nil {
 		return usagef("%s", withoutPrefix(err))
@@ -196,8 +196,7 @@ func mcpServe(ctx context.Context, p *process, args []string) error {
 	return err
 }
 
-// withoutPrefix is the text of an error of the agent without the word that it begins
-// with.
+// withoutPrefix returns the text of an error of the agent without its first word.
 func withoutPrefix(err error) string {
 	text := err.Error()
 	for _, word := range []string{"Error: ", "error: "} {
@@ -219,7 +218,7 @@ notifications, whose params are the messages of the protocol. With
 
 It accepts the flags of the agent: see "parley help flags".`
 
-// rpcCommand is parley rpc.
+// rpcCommand implements parley rpc.
 func rpcCommand(ctx context.Context, p *process, args []string) error {
 	if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
 		newFlags(p, "rpc", "[AGENT FLAGS]", rpcText).help()

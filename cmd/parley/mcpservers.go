@@ -18,10 +18,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// scopes are where MCP servers are kept, the one that counts most first.
+// scopes are the scopes of MCP servers, highest precedence first.
 var scopes = []string{"local", "project", "user"}
 
-// place returns the file of a scope, and the keys below which it has servers.
+// place returns the file of a scope, and the keys of its servers in that file.
 func place(cfg *agent.Config, scope string) (file string, keys []string, err error) {
 	switch scope {
 	case "local":
@@ -61,7 +61,7 @@ func serversIn(cfg *agent.Config, scope string) (map[string]*wire.MCPServerConfi
 	return servers, nil
 }
 
-// readAdd reads the flags and the words of parley mcp add.
+// readAdd parses the arguments of parley mcp add.
 func readAdd(args []string) (scope string, cfg *wire.MCPServerConfig, words []string, err error) {
 	scope, cfg = "local", &wire.MCPServerConfig{}
 	for i := 0; i < len(args); i++ {
@@ -110,7 +110,7 @@ func readAdd(args []string) (scope string, cfg *wire.MCPServerConfig, words []st
 	return scope, cfg, words, nil
 }
 
-// complete takes the command or the URL of a server into its configuration.
+// complete adds the command or the URL of a server to its configuration.
 func complete(cfg *wire.MCPServerConfig, words []string) error {
 	if len(words) < 2 {
 		return usagef("usage: parley mcp add [FLAGS] NAME COMMAND-OR-URL [ARGS]")
@@ -178,7 +178,7 @@ func mcpAdd(p *process, args []string) error {
 	return nil
 }
 
-// readServers reads the words of parley mcp list, get and remove.
+// readServers parses the arguments of parley mcp list, get and remove.
 func readServers(verb string, args []string) (only, name string, err error) {
 	for i := 0; i < len(args); i++ {
 		switch flag, value, given := strings.Cut(args[i], "="); {

@@ -42,7 +42,7 @@ it and shows what it brings; a change in the marketplace has no effect before yo
 plugin again. Git runs without hooks and without your configuration. A project cannot enable a
 plugin: "enabledPlugins" counts in your own settings.`
 
-// pluginCommand is parley plugin.
+// pluginCommand implements parley plugin.
 func pluginCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "plugin", "install NAME[@MARKETPLACE] | list | enable ID | disable ID | remove ID | validate DIR | marketplace add|list|remove", pluginText)
 	asJSON := fs.Bool("json", false, "list: print JSON")
@@ -105,7 +105,7 @@ func pluginCommand(ctx context.Context, p *process, args []string) error {
 	return err
 }
 
-// didYouMean names what a word looks like a misspelling of.
+// didYouMean suggests the name that a misspelled word may mean, or lists the names.
 func didYouMean(word string, names []string) string {
 	if like := spelling.Closest(word, names); like != "" {
 		return terminal.Visible(". Did you mean " + like + "?")
@@ -113,20 +113,20 @@ func didYouMean(word string, names []string) string {
 	return ", only " + terminal.Visible(strings.Join(names, ", "))
 }
 
-// plugins is what parley plugin works with.
+// plugins holds the state of parley plugin.
 type plugins struct {
 	p     *process
 	cfg   agent.Config
 	store *market.Store
 }
 
-// enable records whether a plugin is enabled; nil forgets it.
+// enable records whether a plugin is enabled; nil removes the record.
 func (c *plugins) enable(id string, on json.RawMessage) error {
 	_, err := settings.SetServer(filepath.Join(c.cfg.ConfigDir(), "settings.json"), []string{"enabledPlugins"}, id, on)
 	return err
 }
 
-// installedID returns the id of an installed plugin, NAME@MARKETPLACE, from that or from its name.
+// installedID returns the id of an installed plugin, NAME@MARKETPLACE, for an id or a name.
 func (c *plugins) installedID(word string) (string, error) {
 	all, err := c.store.Installed()
 	if err != nil {
@@ -191,8 +191,8 @@ func (c *plugins) install(ctx context.Context, word, from string) error {
 	return nil
 }
 
-// inspect reads the plugin in a directory whole, and returns what is wrong with it. The name counts
-// if the plugin has no manifest.
+// inspect reads the whole plugin in a directory, and returns its problems. name is used if the
+// plugin has no manifest.
 func inspect(dir, name string) (*project.PluginInfo, []string) {
 	opts := project.Options{Cwd: dir, PluginDirs: []string{dir}}
 	if name != "" {
@@ -241,7 +241,7 @@ func inspect(dir, name string) (*project.PluginInfo, []string) {
 	return info, problems
 }
 
-// contents names what a plugin brings that runs by itself, and the directories of the rest.
+// contents lists the parts of a plugin that run by themselves, and the directories of the rest.
 func contents(info *project.PluginInfo) (all []string) {
 	if info.Description != "" {
 		all = append(all, info.Description)
@@ -365,7 +365,7 @@ func (c *plugins) validate(dir string) error {
 	return nil
 }
 
-// add adds a marketplace, and says so in the user's settings as well.
+// add adds a marketplace, also to the user's settings.
 func (c *plugins) add(ctx context.Context, where string) (string, error) {
 	src, err := market.ParseSource(where, c.cfg.Cwd)
 	if err != nil {

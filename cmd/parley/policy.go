@@ -40,7 +40,7 @@ input. SESSION is an id, the start of one, or a file. The exit status of explain
 for every decision; that of lint is 1 if a rule can never match; that of replay is 1 if
 a decision differs.`
 
-// policyCommand is the command that says what rules do.
+// policyCommand implements parley policy, which explains rules.
 func policyCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "policy", "explain TOOL INPUT | lint | replay SESSION", policyHelp)
 	c := &policyRun{p: p}
@@ -87,7 +87,7 @@ type policyRun struct {
 	rules []policy.Rule
 }
 
-// load reads the rules of this place; with only, those of --settings alone.
+// load reads the rules for this directory; with only, it reads only those of --settings.
 func (c *policyRun) load(flagSettings string, only bool) error {
 	var err error
 	if c.cwd == "" {
@@ -106,7 +106,7 @@ func (c *policyRun) load(flagSettings string, only bool) error {
 	if only && flagSettings != "" {
 		opts.Sources, opts.UserDir = settings.Sources{}, ""
 	}
-	if opts.UserDir != "" { // what of the project is trusted counts
+	if opts.UserDir != "" { // trusted parts of the project count
 		opts.Trust = &settings.Store{Dir: opts.UserDir}
 		if opts.Dir, err = filepath.EvalSymlinks(c.cwd); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (c *policyRun) load(flagSettings string, only bool) error {
 	return nil
 }
 
-// explain prints what is decided about a call.
+// explain prints the decision about a call.
 func (c *policyRun) explain(name, input string) error {
 	if input == "-" {
 		data, err := io.ReadAll(io.LimitReader(c.p.stdin, 64<<20))
@@ -157,7 +157,7 @@ func (c *policyRun) explain(name, input string) error {
 	return err
 }
 
-// receipt returns what is decided about a call.
+// receipt returns the decision about a call.
 func (c *policyRun) receipt(name, input string) (*policy.Receipt, error) {
 	if !json.Valid([]byte(input)) {
 		return nil, usagef(`the input of the call is not JSON; write an object such as '{"command":"ls"}'`)
@@ -182,7 +182,7 @@ func (c *policyRun) receipt(name, input string) (*policy.Receipt, error) {
 	return policy.New(c.rules...).Decide(req).Receipt(), nil
 }
 
-// rulesOf returns what the console shows of the rules of a directory.
+// rulesOf returns the rules of a directory for the console.
 func rulesOf(p *process, cwd string, q *serve.RulesQuery) (out serve.Rules, err error) {
 	c := &policyRun{p: p, cwd: cwd, mode: wire.PermissionMode(q.Mode)}
 	if err := c.load("", false); err != nil {
@@ -202,7 +202,7 @@ func rulesOf(p *process, cwd string, q *serve.RulesQuery) (out serve.Rules, err 
 	return out, err
 }
 
-// named returns what a call of a tool is about that only a conversation has: an agent, a
+// named returns the subjects of a call that exist only in a conversation: an agent, a
 // skill, a resource of an MCP server.
 func named(name string, input json.RawMessage) []tool.Access {
 	var in struct {
@@ -211,7 +211,7 @@ func named(name string, input json.RawMessage) []tool.Access {
 		Server string `json:"server"`
 		URI    string `json:"uri"`
 	}
-	json.Unmarshal(input, &in) // of another form it names nothing
+	json.Unmarshal(input, &in) // input in another form names nothing
 	switch name {
 	case "Task", "Agent":
 		if in.Agent == "" {
@@ -226,8 +226,8 @@ func named(name string, input json.RawMessage) []tool.Access {
 	return nil
 }
 
-// describe writes a receipt for people. Control characters in text from outside
-// are made visible.
+// describe formats a receipt for people. It makes control characters in external text
+// visible.
 func (c *policyRun) describe(r *policy.Receipt) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s", r.Behavior)
@@ -278,7 +278,7 @@ func (c *policyRun) describe(r *policy.Receipt) []byte {
 	return b.Bytes()
 }
 
-// quoteWord writes a word so that its end is seen.
+// quoteWord quotes a word so that its end is visible.
 func quoteWord(w string) string {
 	w = terminal.Visible(w)
 	if w == "" || strings.ContainsAny(w, " '\"") {
@@ -287,7 +287,7 @@ func quoteWord(w string) string {
 	return w
 }
 
-// lint prints what is the matter with the rules.
+// lint prints the problems of the rules.
 func (c *policyRun) lint() error {
 	never := 0
 	for _, f := range policy.Lint(c.rules, nil, c.roots, c.home) {
@@ -303,7 +303,7 @@ func (c *policyRun) lint() error {
 	return nil
 }
 
-// replay decides what was decided in a session again, and prints what differs.
+// replay repeats the decisions of a session, and prints the differences.
 func (c *policyRun) replay(ctx context.Context, word string) error {
 	var log bytes.Buffer
 	if data, err := os.ReadFile(word); err == nil {
@@ -372,8 +372,8 @@ func (c *policyRun) replay(ctx context.Context, word string) error {
 	return nil
 }
 
-// receipts finds the receipts in a line of a session: a member of its record, or of
-// what the record is in.
+// receipts finds the receipts in a line of a session: members of its record, or of an
+// object that contains the record.
 func receipts(data []byte, depth int) []*policy.Receipt {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(data, &members) != nil {
@@ -386,7 +386,7 @@ func receipts(data []byte, depth int) []*policy.Receipt {
 		}
 	}
 	if depth > 2 || members["role"] != nil {
-		return nil // what a model or a person said is no receipt
+		return nil // text of a model or a person is not a receipt
 	}
 	var all []*policy.Receipt
 	for name, m := range members {

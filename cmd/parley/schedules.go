@@ -82,7 +82,7 @@ func listSchedules(ctx context.Context, p *process, c hub.Client, asJSON bool) e
 	return w.Flush()
 }
 
-// oneOf returns the id that begins with a word.
+// oneOf returns the only id that starts with a word.
 func oneOf[T any](what, word string, all []T, id func(T) string) (string, error) {
 	var found []string
 	for _, x := range all {

@@ -17,10 +17,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A screen shows a conversation to a person: the text as it comes, a line for each
-// tool call once it is done, a progress indicator meanwhile, and a closing line for
-// each turn. Text of models and tools cannot move the cursor or colour anything:
-// control characters are made visible. It is safe for concurrent use.
+// A screen shows a conversation to a person: the text while it arrives, a line for each
+// finished tool call, a progress indicator, and a closing line for each turn. Text of
+// models and tools cannot move the cursor or colour anything: control characters are
+// made visible. It is safe for concurrent use.
 type screen struct {
 	w     io.Writer
 	width func() int // columns
@@ -30,16 +30,16 @@ type screen struct {
 
 	mu       sync.Mutex
 	fresh    bool               // nothing was written yet
-	last     string             // what was written last: "text", "tool" …
-	open     bool               // the cursor is behind text
+	last     string             // the kind of the last output: "text", "tool" …
+	open     bool               // the cursor is after text
 	spaced   bool               // the last line is empty
-	streamed bool               // the text of the block was shown as it came
-	markdown *terminal.Markdown // renders it; nil if this is no terminal
-	calls    []*toolLine        // that have no result yet, in order
-	doing    string             // what the indicator says; empty for none
+	streamed bool               // the text of the block was shown while it arrived
+	markdown *terminal.Markdown // renders it; nil if this is not a terminal
+	calls    []*toolLine        // calls without a result, in order
+	doing    string             // the text of the indicator; empty for none
 	since    time.Time
 	drawn    bool // the indicator is on the screen
-	asking   bool // a question is on the screen: all else waits
+	asking   bool // a question is on the screen: everything else waits
 	held     []wire.Message
 	begun    map[string]chan struct{} // closed when a tool call was shown
 	frame    int
@@ -47,12 +47,12 @@ type screen struct {
 	stopped  sync.WaitGroup
 }
 
-// A toolLine is a tool call that runs.
+// A toolLine is a running tool call.
 type toolLine struct {
 	id, name, arg string
 }
 
-// newScreen returns a screen for standard output. It is plain if that is no
+// newScreen returns a screen for standard output. It is plain if that is not a
 // terminal.
 func newScreen(p *process, cwd string) *screen {
 	s := &screen{w: p.stdout, cwd: cwd, fresh: true, width: func() int { return 80 }}
@@ -82,7 +82,7 @@ func isTerminal(stream any) bool {
 	return ok
 }
 
-// The looks of text.
+// The styles of text.
 const (
 	bold   = "1"
 	dim    = "2"
@@ -99,7 +99,7 @@ func (s *screen) paint(look, text string) string {
 	return "\x1b[" + look + "m" + text + "\x1b[0m"
 }
 
-// begin starts the indicator; a turn begins.
+// begin starts the indicator at the start of a turn.
 func (s *screen) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *screen) begin() {
 	}(s.stop)
 }
 
-// end takes the indicator away and ends the line.
+// end removes the indicator and ends the line.
 func (s *screen) end() {
 	s.mu.Lock()
 	s.doing = ""
@@ -141,7 +141,7 @@ func (s *screen) end() {
 	}
 }
 
-// do says what is being done. The caller holds mu.
+// do sets the text of the indicator. The caller holds mu.
 func (s *screen) do(what string) {
 	if s.doing != what {
 		s.doing, s.since = what, time.Now()
@@ -162,7 +162,7 @@ func (s *screen) spin() {
 	s.drawn = true
 }
 
-// put writes as it is. The caller holds mu.
+// put writes text verbatim. The caller holds mu.
 func (s *screen) put(text string) {
 	if s.drawn {
 		io.WriteString(s.w, "\r\x1b[K")
@@ -181,7 +181,7 @@ func (s *screen) endLine() {
 	}
 }
 
-// space makes for an empty line before what follows. The caller holds mu.
+// space adds an empty line before the next output. The caller holds mu.
 func (s *screen) space() {
 	s.endLine()
 	if !s.fresh && !s.spaced {
@@ -190,7 +190,7 @@ func (s *screen) space() {
 	}
 }
 
-// section is space, but between tool calls. The caller holds mu.
+// section is space, except between tool calls. The caller holds mu.
 func (s *screen) section(kind string) {
 	s.endText()
 	if kind != "tool" || s.last != "tool" {
@@ -205,7 +205,7 @@ func (s *screen) line(text string) {
 	s.put(text + "\n")
 }
 
-// print writes lines, behind what is there.
+// print writes lines after the current output.
 func (s *screen) print(lines ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *screen) print(lines ...string) {
 	}
 }
 
-// Write is for what others print: each write is whole lines.
+// Write implements [io.Writer] for others that print: each write is whole lines.
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,9 +237,8 @@ func (s *screen) show(m wire.Message) {
 	s.message(m)
 }
 
-// ask makes room for a question about a tool call: what the model said before is
-// shown first, what comes meanwhile afterwards. The function that it returns ends
-// the question.
+// ask makes room for a question about a tool call: earlier messages are shown first,
+// later ones afterwards. The returned function ends the question.
 func (s *screen) ask(ctx context.Context, id string) (done func()) {
 	s.mu.Lock()
 	begun := s.call(id)
@@ -247,7 +246,7 @@ func (s *screen) ask(ctx context.Context, id string) (done func()) {
 	select {
 	case <-begun:
 	case <-ctx.Done():
-	case <-time.After(time.Second): // the model did not say so
+	case <-time.After(time.Second): // the model's message has not arrived
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,8 +264,7 @@ func (s *screen) ask(ctx context.Context, id string) (done func()) {
 	}
 }
 
-// call returns a channel that is closed when a call was shown. The caller holds
-// mu.
+// call returns a channel that is closed when a call was shown. The caller holds mu.
 func (s *screen) call(id string) chan struct{} {
 	if s.begun[id] == nil {
 		s.begun[id] = make(chan struct{})
@@ -314,7 +312,7 @@ func (s *screen) message(m wire.Message) {
 	}
 }
 
-// stream shows text as it comes.
+// stream shows text while it arrives.
 func (s *screen) stream(m *wire.StreamEvent) {
 	ev, err := m.Parse()
 	if err != nil {
@@ -360,7 +358,7 @@ func (s *screen) text(text string) {
 	s.open = !strings.HasSuffix(text, "\n")
 }
 
-// endText writes text that was not complete.
+// endText writes incomplete text.
 func (s *screen) endText() {
 	if s.markdown != nil {
 		s.lines(s.markdown.Close())
@@ -402,7 +400,7 @@ func closed(ch chan struct{}) bool {
 	}
 }
 
-// doCalls says what the first of the calls is. The caller holds mu.
+// doCalls shows the first of the running calls in the indicator. The caller holds mu.
 func (s *screen) doCalls() {
 	if len(s.calls) == 0 {
 		s.do("Thinking")
@@ -412,7 +410,7 @@ func (s *screen) doCalls() {
 	s.do(terminal.Visible(c.name) + " " + c.arg)
 }
 
-// result shows a call that is done.
+// result shows a finished call.
 func (s *screen) result(r *wire.ToolResultBlock, structured json.RawMessage) {
 	call := &toolLine{name: "?"}
 	for i, c := range s.calls {
@@ -442,7 +440,7 @@ func (s *screen) result(r *wire.ToolResultBlock, structured json.RawMessage) {
 	s.doCalls()
 }
 
-// essence is the argument of a call that says the most.
+// essence returns the most informative argument of a call.
 func (s *screen) essence(tool string, input json.RawMessage) string {
 	var in map[string]json.RawMessage
 	if json.Unmarshal(input, &in) != nil {
@@ -480,7 +478,7 @@ func (s *screen) essence(tool string, input json.RawMessage) string {
 	return clip(terminal.Visible(strings.TrimSpace(what)), 200)
 }
 
-// relative is a path as people write it here.
+// relative returns a path relative to the working directory, if it is below it.
 func (s *screen) relative(path string) string {
 	if s.cwd == "" || !filepath.IsAbs(path) {
 		return path
@@ -491,7 +489,7 @@ func (s *screen) relative(path string) string {
 	return path
 }
 
-// outcomeOf is what came of a call, in a few words.
+// outcomeOf summarizes the result of a call in a few words.
 func outcomeOf(r *wire.ToolResultBlock, structured json.RawMessage) string {
 	var out struct {
 		Stdout *string
@@ -507,7 +505,7 @@ func outcomeOf(r *wire.ToolResultBlock, structured json.RawMessage) string {
 		BackgroundTaskID string `json:"backgroundTaskId"`
 	}
 	if json.Unmarshal(structured, &out) != nil {
-		out.Stdout = nil // it is a text
+		out.Stdout = nil // it is a string
 	}
 	text := strings.TrimSpace(r.Content.String())
 	count := func(n int, one, many string) string {
@@ -568,7 +566,7 @@ func lastLine(text string) string {
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// closing ends a turn with what it took.
+// closing ends a turn with its costs.
 func (s *screen) closing(r *wire.Result) {
 	if len(r.StructuredOutput) > 0 {
 		s.space()
@@ -587,7 +585,7 @@ func (s *screen) closing(r *wire.Result) {
 	s.line(mark + s.paint(dim, terminal.Costs(r)))
 }
 
-// columns is how wide text is.
+// columns returns the width of text in columns.
 func columns(text string) int {
 	n := 0
 	for _, r := range text {

@@ -184,7 +184,8 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 			}
 		})
 	}
-	// Commands such as parley attach find the hub here, unless another process has it.
+	// Commands such as parley attach find the hub here, unless another process serves
+	// the socket.
 	if path, err := socketPath(&cfg); err == nil {
 		if l, err := socket.Listen(path); err == nil {
 			work.Go(func() {
@@ -198,10 +199,10 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	settle(ctx, h)
 	work.Wait()
 	s.Close()
-	if f.demo { // nothing of it is kept
+	if f.demo { // nothing of it is stored
 		h.Close()
 	}
-	// Sessions are left as they are: those that run continue with the next hub.
+	// Sessions stay as they are: running ones continue with the next hub.
 	var ended *cli.SignalError
 	if errors.As(cause, &ended) {
 		return nil
@@ -227,7 +228,7 @@ func (d *serveDemo) prepare(p *process, dir string) (*process, error) {
 	return &process{stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, env: append(p.env, "CLAUDE_CONFIG_DIR="+filepath.Join(dir, "config"))}, nil
 }
 
-// agent returns what the agent of a new session is started with.
+// agent returns the agent spec of a new session.
 func (d *serveDemo) agent(a serve.AgentSettings) (json.RawMessage, error) {
 	args := slices.Clone(d.args)
 	if a.Model != "" {
@@ -253,7 +254,7 @@ func (d *serveDemo) start(ctx context.Context, h *hub.Hub) error {
 	return err
 }
 
-// notices returns what to do when a session needs attention, nil if nothing.
+// notices returns the function to call when a session needs attention, or nil.
 func (f *serveFlags) notices() (func(context.Context, serve.Notice) error, error) {
 	var all []func(context.Context, serve.Notice) error
 	if f.webhook != "" {
@@ -285,10 +286,10 @@ func (f *serveFlags) notices() (func(context.Context, serve.Notice) error, error
 	}, nil
 }
 
-// settleTime is how long turns that run may take to end when the server does.
+// settleTime is how long running turns may take to end when the server ends.
 const settleTime = 10 * time.Second
 
-// settle waits until no turn runs, for a while.
+// settle waits until no turn is running, up to settleTime.
 func settle(ctx context.Context, h *hub.Hub) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
@@ -349,8 +350,8 @@ func (f *serveFlags) listen() (all []net.Listener, err error) {
 	return append(all, l), nil
 }
 
-// encryption returns how connections are encrypted. A certificate that is renewed while
-// the server runs is read at the next connection; if that fails, the old one stays.
+// encryption returns the TLS configuration. It reads a renewed certificate at the next
+// connection; if that fails, it keeps the old one.
 func encryption(certFile, keyFile string) (*tls.Config, error) {
 	if certFile == "" || keyFile == "" {
 		return nil, usagef("--tls-cert and --tls-key must be used together")
@@ -379,7 +380,7 @@ func encryption(certFile, keyFile string) (*tls.Config, error) {
 	}}, nil
 }
 
-// announce says where the server is. The first token is shown once.
+// announce prints where the server is. It shows the first token once.
 func (f *serveFlags) announce(p *process, s *serve.Server, listeners []net.Listener, path string) error {
 	if len(listeners) == 0 {
 		fmt.Fprintf(p.stdout, "Serving %s\n", path)
@@ -429,7 +430,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// tokenCommand makes, lists and revokes tokens of the server that runs.
+// tokenCommand creates, lists and revokes tokens of the running server.
 func tokenCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "serve token", "add NAME | list | revoke ID", `
 Makes, lists and revokes tokens of the "parley serve" that runs. A token is shown once, as a link

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// A service is an HTTP server on loopback that runs until a signal ends it, until
-// it has served everything, or as long as a program that it runs.
+// A service is an HTTP server on loopback that runs until a signal, until it has served
+// everything, or as long as a program that it runs.
 type service struct {
 	name    string // the command, for messages
 	what    string // what it does, such as "playing greet.script"
@@ -27,9 +27,9 @@ type service struct {
 	command []string // the program to run; may be empty
 
 	handler http.Handler
-	env     func(url string) []string // variables that lead a client here, "KEY=value"
-	hide    []string                  // variables that would lead it elsewhere
-	done    func() bool               // nothing is left to serve, or something went wrong; for once
+	env     func(url string) []string // variables that direct a client here, "KEY=value"
+	hide    []string                  // variables that would direct it elsewhere
+	done    func() bool               // for once: nothing is left to serve, or something failed
 
 	ln net.Listener
 }
@@ -44,7 +44,7 @@ func (s *service) onceFlag(fs *flagSet) {
 	fs.BoolVar(&s.once, "once", false, "exit when everything was played, or after the first mismatch")
 }
 
-// listenTCP listens at the address that --addr names.
+// listenTCP listens at the address in --addr.
 func listenTCP(addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	switch {
@@ -58,7 +58,7 @@ func listenTCP(addr string) (net.Listener, error) {
 	return l, err
 }
 
-// listen takes the address, so that one that is taken is found first.
+// listen listens at the address early, so that an address in use is found first.
 func (s *service) listen(p *process) error {
 	host, _, err := net.SplitHostPort(s.addr)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *service) listen(p *process) error {
 	return nil
 }
 
-// url is where clients find it.
+// url returns the URL for clients.
 func (s *service) url() string {
 	a := s.ln.Addr().(*net.TCPAddr)
 	if a.IP.IsUnspecified() {
@@ -83,8 +83,7 @@ func (s *service) url() string {
 	return "http://" + a.String()
 }
 
-// run serves until the end. If a program was run and failed, the error is its
-// exitStatus.
+// run serves until the end. If the program failed, the error is its exitStatus.
 func (s *service) run(ctx context.Context, p *process) error {
 	ctx, stopSignals := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stopSignals()
@@ -112,19 +111,19 @@ func (s *service) run(ctx context.Context, p *process) error {
 	}
 	stopSignals() // a second Ctrl-C does not wait
 
-	// A client may be gone before its last answer is: what is nearly done is let
-	// be, what stalls is not.
+	// A client may be gone before its last response is sent: let responses that are
+	// nearly done finish, but not stalled ones.
 	idle.settle(500 * time.Millisecond)
 	cancelRequests()
 	grace, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if server.Shutdown(grace) != nil {
-		_ = server.Close() // an answer that does not end
+		_ = server.Close() // a response that does not end
 	}
 	return err
 }
 
-// await returns when the service is to end.
+// await returns when the service should end.
 func (s *service) await(ctx context.Context, idle *idleHandler, served <-chan error) error {
 	for {
 		select {
@@ -140,17 +139,17 @@ func (s *service) await(ctx context.Context, idle *idleHandler, served <-chan er
 	}
 }
 
-// runCommand runs the program in an environment that leads it here.
+// runCommand runs the program in an environment that directs it here.
 func (s *service) runCommand(ctx context.Context, p *process, env []string) error {
 	cmd := exec.CommandContext(ctx, s.command[0], s.command[1:]...)
 	cmd.Env = append(clientEnv(p, s.hide), env...)
-	if len(s.hide) > 0 { // the official CLI calls home for more than the model
+	if len(s.hide) > 0 { // the official CLI contacts more services than the model
 		cmd.Env = append(cmd.Env, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stdout, p.stderr
 	cmd.Cancel = func() error {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return cmd.Process.Kill() // no signals here
+			return cmd.Process.Kill() // no signals on this system
 		}
 		return nil
 	}
@@ -172,8 +171,8 @@ func (s *service) runCommand(ctx context.Context, p *process, env []string) erro
 	}
 }
 
-// clientEnv is the environment for a client: without the variables that would lead
-// it elsewhere, and with no proxy between it and loopback.
+// clientEnv returns the environment for a client: without the variables that would
+// direct it elsewhere, and without a proxy for loopback.
 func clientEnv(p *process, hide []string) []string {
 	var env []string
 	for _, kv := range p.env {
@@ -191,18 +190,18 @@ func clientEnv(p *process, hide []string) []string {
 	return append(env, "NO_PROXY="+direct, "no_proxy="+direct)
 }
 
-// elsewhere names the variables by which the official CLI and SDKs find another API
-// or other credentials.
+// elsewhere names the variables by which the official CLI and SDKs find another API or
+// other credentials.
 var elsewhere = []string{
 	"ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BEDROCK_BASE_URL", "ANTHROPIC_VERTEX_BASE_URL", "ANTHROPIC_UNIX_SOCKET",
 	"CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_VERTEX",
 }
 
-// fakeKey is the key for an API that wants one and looks at none.
+// fakeKey is the key for an API that requires one but does not check it.
 const fakeKey = "sk-ant-fake-test-key"
 
-// clientVars are the variables that lead a client to a server, with a key if one is
-// given.
+// clientVars returns the variables that direct a client to a server, with a key if one
+// is given.
 func clientVars(url, key string, openai bool) []string {
 	vars := []string{"ANTHROPIC_BASE_URL=" + url}
 	if key != "" {
@@ -217,7 +216,7 @@ func clientVars(url, key string, openai bool) []string {
 	return vars
 }
 
-// An idleHandler says when a request was served and no other is being served.
+// An idleHandler signals when a request was served and no other is being served.
 type idleHandler struct {
 	handler http.Handler
 	now     chan struct{}
@@ -230,7 +229,7 @@ func newIdle(h http.Handler) *idleHandler {
 	return &idleHandler{handler: h, now: make(chan struct{}, 1)}
 }
 
-// settle waits until nothing is being served, for so long at most.
+// settle waits until nothing is being served, up to limit.
 func (h *idleHandler) settle(limit time.Duration) {
 	deadline := time.Now().Add(limit)
 	for time.Now().Before(deadline) {
@@ -277,14 +276,14 @@ func (g *progress) line(format string, args ...any) {
 	fmt.Fprintf(g.w, "%3d  %s\n", g.n, fmt.Sprintf(format, args...))
 }
 
-// count is how many lines there were.
+// count returns how many lines were written.
 func (g *progress) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.n
 }
 
-// each lists the errors that were joined to one.
+// each returns the errors that were joined into err.
 func each(err error) []error {
 	if err == nil {
 		return nil
@@ -300,8 +299,8 @@ func each(err error) []error {
 	return all
 }
 
-// verdict reports at the end what went wrong, and what was left over unless that is
-// fine, and joins it to how the service itself ended.
+// verdict reports at the end what failed, and what is left over unless that is fine,
+// and joins it with the error of the service itself.
 func (s *service) verdict(p *process, ended, failed, all error, partial bool, wrong, left string) error {
 	bad := each(failed)
 	rest := each(all)[len(bad):]
@@ -322,7 +321,7 @@ func (s *service) verdict(p *process, ended, failed, all error, partial bool, wr
 	return ended
 }
 
-// requests counts them in words.
+// requests formats a number of requests.
 func requests(n int) string {
 	if n == 1 {
 		return "1 request"

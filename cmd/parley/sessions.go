@@ -35,7 +35,7 @@ directory. An ID can be shortened, and a title can replace it.
 
 To continue one: parley --resume ID`
 
-// sessions is the command that lists sessions and works on them.
+// sessions implements parley sessions, which lists and changes sessions.
 func sessions(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "sessions", "[show|rename|tag|fork|delete|export|import|compress] [ID] …", sessionsHelp)
 	all := fs.Bool("all", false, "list sessions of every directory")
@@ -110,7 +110,7 @@ func sessions(ctx context.Context, p *process, args []string) error {
 		if err := need(1, -1, "delete ID…"); err != nil {
 			return err
 		}
-		var ids []string // all of them are known, or none is deleted
+		var ids []string // delete all of them or, if one is unknown, none
 		for _, w := range words {
 			id, err := c.find(ctx, w)
 			if err != nil {
@@ -200,7 +200,7 @@ func (c *sessionsCommand) dir() string {
 	return c.cwd
 }
 
-// find returns the session that an id, the beginning of one, or a title means.
+// find returns the session with an id, a prefix of an id, or a title.
 func (c *sessionsCommand) find(ctx context.Context, word string) (string, error) {
 	if session.ValidID(word) {
 		all, err := c.store.List(ctx, session.Key{Session: word})
@@ -237,7 +237,7 @@ func (c *sessionsCommand) find(ctx context.Context, word string) (string, error)
 	return "", fmt.Errorf("%q is the start of %d ids: %s", word, len(ids), strings.Join(ids, ", "))
 }
 
-// explain says what to do about an error with a session.
+// explain adds a remedy to an error with a session.
 func explain(id string, err error) error {
 	if errors.Is(err, session.ErrLocked) {
 		return fmt.Errorf("the session %s is open in another process. Close it first", id)
@@ -302,7 +302,7 @@ func (c *sessionsCommand) list(ctx context.Context, offset, limit int) error {
 		}
 		rows = append(rows, []string{i.ID[:8], ago(now.Sub(i.Modified)), bytesText(i.Size), clean(where), ""})
 	}
-	// The text gets what is left of the line.
+	// The text gets the rest of the line.
 	room := 72
 	if tty {
 		room = screen
@@ -351,7 +351,7 @@ func table(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// cutColumns cuts a text to what fits into columns of a terminal.
+// cutColumns cuts a text to a number of columns.
 func cutColumns(s string, n int) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if columns(s) <= n {
@@ -366,7 +366,7 @@ func cutColumns(s string, n int) string {
 	return s
 }
 
-// ago says how long ago something was.
+// ago formats how long ago something was.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -394,7 +394,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }
 
-// clean takes out of a text what a terminal would obey.
+// clean removes control characters and characters that reorder text.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
@@ -420,7 +420,7 @@ func cutText(s string, n int) string {
 	return s
 }
 
-// show prints what was said in a session.
+// show prints the conversation of a session.
 func (c *sessionsCommand) show(ctx context.Context, id, agent string, system bool) error {
 	opts := &session.MessagesOptions{System: system}
 	read := func() ([]session.Message, error) { return session.Messages(ctx, c.store, id, opts) }
@@ -465,7 +465,7 @@ func (c *sessionsCommand) show(ctx context.Context, id, agent string, system boo
 	return err
 }
 
-// renderMessage is a message as a person reads it.
+// renderMessage formats a message for people.
 func renderMessage(m session.Message) string {
 	if m.Type == "system" {
 		var s struct{ Subtype, Content string }
@@ -527,7 +527,7 @@ func renderMessage(m session.Message) string {
 	return b.String()
 }
 
-// export writes a session to a file, which is there as a whole or not at all.
+// export atomically writes a session to a file.
 func (c *sessionsCommand) export(ctx context.Context, id string, to []string) error {
 	name := id + ".parley"
 	if len(to) > 0 {

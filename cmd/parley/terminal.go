@@ -14,16 +14,16 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// runInTerminal answers one prompt for a person who watches. It returns the exit
-// status.
+// runInTerminal answers one prompt for a person who watches. It returns the exit status.
 func runInTerminal(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flags, args []string) int {
 	s := newScreen(p, cfg.Cwd)
 	s.begin()
 	defer s.end()
-	cfg.OnIndexing = nil // the screen tells it
+	cfg.OnIndexing = nil // the screen shows it
 	first := true
 	out := &messageWriter{show: func(m wire.Message) {
-		// A conversation that did not even begin has said why on standard error.
+		// A conversation that did not even start has printed the reason on standard
+		// error.
 		if r, ok := m.(*wire.Result); !first || !ok || !r.IsError {
 			s.show(m)
 		}
@@ -36,7 +36,7 @@ func runInTerminal(ctx context.Context, p *process, cfg agent.Config, flags *cli
 	return agent.Run(ctx, cfg, args, p.stdin, out, &between{s, p.stderr})
 }
 
-// withFlags adds flags to a command line, before what is no flag any more.
+// withFlags adds flags to a command line, before the first argument that is not a flag.
 func withFlags(args []string, flags ...string) []string {
 	for i, arg := range args {
 		if arg == "--" {
@@ -49,7 +49,7 @@ func withFlags(args []string, flags ...string) []string {
 	return slices.Concat(args, flags)
 }
 
-// A messageWriter takes lines apart that are written to it.
+// A messageWriter splits what is written to it into lines and decodes them.
 type messageWriter struct {
 	rest []byte
 	show func(wire.Message)
@@ -72,7 +72,7 @@ func (w *messageWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// between writes past the indicator of a screen.
+// between writes to w without disturbing the indicator of a screen.
 type between struct {
 	s *screen
 	w io.Writer
@@ -86,14 +86,15 @@ func (b *between) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-// shownByHooks reports whether hooks say how texts of the model are shown: then a text is
-// shown when they have said so, and not as it comes.
+// shownByHooks reports whether hooks determine how texts of the model are shown: then a
+// text is shown when they have decided, and not while it arrives.
 func shownByHooks(cfg agent.Config, args []string) bool {
 	prefs, err := agent.ReadSettings(cfg, args...)
 	return err == nil && slices.ContainsFunc(prefs.Hooks(), func(h settings.Hook) bool { return h.Event == wire.EventMessageDisplay })
 }
 
-// request shows what a tool is about to do: edits as a diff, all else as its input.
+// request shows what a tool is about to do: edits as a diff, everything else as its
+// input.
 func (s *screen) request(req *wire.CanUseTool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +116,8 @@ func (s *screen) request(req *wire.CanUseTool) {
 	s.last = "tool" // the call's own line follows at once
 }
 
-// diff shows what an edit takes away and puts in its place, with the lines around
-// it that stay.
+// diff shows the lines that an edit removes and adds, with the unchanged lines around
+// them.
 func (s *screen) diff(before, after string) string {
 	if strings.HasSuffix(before, "\n") && strings.HasSuffix(after, "\n") {
 		before, after = before[:len(before)-1], after[:len(after)-1]
@@ -129,7 +130,7 @@ func (s *screen) diff(before, after string) string {
 		b = nil
 	}
 	if n := len(b) - 1; len(a) == 0 && n > 0 && b[n] == "" {
-		b = b[:n] // what is new ends its last line
+		b = b[:n] // the new text ends its last line
 	}
 	head := 0
 	for head < len(a) && head < len(b) && a[head] == b[head] {

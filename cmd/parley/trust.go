@@ -30,7 +30,7 @@ The last line is the digest of the content. A program that starts agents can tru
 this content with --trust-project DIGEST or PARLEY_TRUST_PROJECT, and any content
 with "all".`
 
-// trust shows and records what of a project is trusted.
+// trust shows and records which parts of a project are trusted.
 func trust(_ context.Context, p *process, args []string) error {
 	fs := newFlags(p, "trust", "[DIR]", trustHelp)
 	list := fs.Bool("list", false, "list the projects that are trusted")
@@ -111,8 +111,8 @@ func trust(_ context.Context, p *process, args []string) error {
 	return nil
 }
 
-// showTrust shows what a project brings, whole, and returns how much of it needs
-// trust and has none.
+// showTrust shows everything in a project that needs trust, and returns how much of it
+// is not trusted.
 func showTrust(p *process, dir string, items []settings.Item) (open int) {
 	if len(items) == 0 {
 		fmt.Fprintf(p.stdout, "%s brings nothing that needs trust.\n", terminal.Visible(dir))
@@ -143,7 +143,7 @@ func showTrust(p *process, dir string, items []settings.Item) (open int) {
 	return open
 }
 
-// listTrust lists the projects that are trusted.
+// listTrust lists the trusted projects.
 func listTrust(p *process, store *settings.Store) error {
 	all, err := store.Projects()
 	if err != nil {

@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// ttyWidth reports that the file is no terminal.
+// ttyWidth reports that the file is not a terminal.
 func ttyWidth(*os.File) (int, bool) { return 0, false }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// ttyWidth returns how many columns a terminal has. It reports false if the file
-// is no terminal, or one that does not take escape sequences.
+// ttyWidth returns how many columns a terminal has. It reports false if the file is not
+// a terminal, or one without escape sequences.
 func ttyWidth(f *os.File) (int, bool) {
 	console := windows.Handle(f.Fd())
 	var mode uint32

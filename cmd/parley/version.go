@@ -10,14 +10,14 @@ import (
 	"github.com/parley-go/parley"
 )
 
-// theirs is the version of the official CLI that this program behaves as.
+// theirs is the version of the official CLI whose behavior this program has.
 const theirs = "2.1.325"
 
-// versionLine answers --version: SDKs take the number at its beginning for the
+// versionLine returns the output of --version: SDKs read the number at its start as the
 // version of the CLI.
 func versionLine() string { return fmt.Sprintf("%s (Claude Code; parley %s)", theirs, parley.Version) }
 
-// version says what this program is, for people and bug reports.
+// version prints the version for people and bug reports.
 func version(_ context.Context, p *process, args []string) error {
 	fs := newFlags(p, "version", "", "Prints the version, the version of the official CLI that it behaves as, and the\nversion of Go. \"parley --version\" prints the line that SDKs read.")
 	if err := parse(fs, args); err != nil {
@@ -30,9 +30,9 @@ func version(_ context.Context, p *process, args []string) error {
 	return err
 }
 
-// ownVersion is the version that this program was built from, by what the build
-// recorded: the version of the module if it was installed as one, and otherwise that
-// of the source with its commit.
+// ownVersion returns the version of this program as recorded by the build: the version
+// of the module if it was installed as one, and otherwise that of the source with its
+// commit.
 func ownVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -60,6 +60,6 @@ func describeBuild(info *debug.BuildInfo) string {
 	return version
 }
 
-// release is the commit of a release, which is built without the repository's own
-// stamp so that it can be reproduced from its source alone. make release sets it.
+// release is the commit of a release, which is built without the repository's own stamp
+// so that it can be reproduced from its source alone. make release sets it.
 var release string

@@ -1,6 +1,6 @@
-// Command go puts one scenario to a CLI through our SDK, as the drivers beside it do
+// Command go runs one scenario with a CLI through our SDK, like the drivers beside it
 // through the official ones: the scenario is the first argument (JSON, or a file), and
-// what the SDK's user sees is printed, one JSON object a line.
+// the command prints what the SDK's user sees, one JSON object per line.
 package main
 
 import (
