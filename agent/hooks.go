@@ -257,7 +257,7 @@ func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseI
 	s.mu.Unlock()
 	answers := make([]hook.Answer, len(jobs))
 	var wg sync.WaitGroup
-	var before <-chan struct{} // closed when the host has the request before
+	var before <-chan struct{} // closed when the host has the previous request
 	for i, j := range jobs {
 		turn, out := before, make(chan struct{})
 		sent := sync.OnceFunc(func() { close(out) })

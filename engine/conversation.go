@@ -347,7 +347,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 		return
 	}
 	if m.UUID != "" {
-		if c.uuids[m.UUID] { // it came before, and has its answer or will have it
+		if c.uuids[m.UUID] { // it was sent before, and has or will have its answer
 			if c.cfg.Replay {
 				again := *m
 				again.IsReplay, again.SessionID, again.Timestamp = true, "", ""
@@ -368,7 +368,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 	if p.uuid == "" {
 		p.uuid = session.NewID()
 	}
-	if c.turn == nil && !c.awake && m.UUID != "" { // before the first line about the prompt
+	if c.turn == nil && !c.awake && m.UUID != "" { // before the first message about the prompt
 		c.awake = true
 		c.state("running")
 	}

@@ -47,7 +47,7 @@ func (c *hooks) runHooksAs(t *turn, in wire.HookInput, subject, id string) *hook
 	return v
 }
 
-// callHooks is runHooks whose caller emits what hooks say.
+// callHooks is like runHooks, but the caller emits the messages of the hooks.
 func (c *hooks) callHooks(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
 	verdicts := make(chan *hook.Verdict, 1)
 	go func() { verdicts <- c.runner.Hooks(t.ctx, t.promptID, in, subject, id) }()

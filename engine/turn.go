@@ -53,12 +53,12 @@ type turn struct {
 	deferred    *wire.DeferredToolUse
 }
 
-// firstAnswer is about the first answer of a turn.
+// firstAnswer describes the first answer of a turn.
 type firstAnswer struct {
-	sent  time.Time   // the request
-	token time.Time   // the beginning of the answer
-	usage *wire.Usage // nil before it is known
-	named bool        // a line of it has named the prompts
+	sent  time.Time   // when the request was sent
+	token time.Time   // when the answer started
+	usage *wire.Usage // nil until it is known
+	named bool        // a message of it has named the prompts
 }
 
 // take runs the turn of a prompt.
@@ -191,10 +191,10 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	return nil
 }
 
-// tellBlocked ends a turn because a hook does not let its prompt pass. The prompt is not repeated,
-// whether the hook wants it suppressed or not: it may be what the hook keeps secret. With stopped
-// the hook only answered that nothing goes on: the prompt stays in the conversation, and the model
-// gets to know with the next one why it was not answered.
+// tellBlocked ends a turn because a hook blocked its prompt. It does not repeat the prompt,
+// whether or not the hook suppresses it, because the hook may protect a secret in it. With stopped
+// the hook only ended the turn: the prompt stays in the conversation, and the next prompt tells
+// the model why it was not answered.
 func (c *Conversation) tellBlocked(reason string, stopped bool) *ending {
 	kind, told, result := "blocked_by_hook", "UserPromptSubmit operation blocked by hook:\n"+reason, "The prompt was blocked by a hook: "+reason
 	if stopped {
@@ -615,8 +615,8 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 	if stopped {
 		return &ending{reason: "hook_stopped"}
 	}
-	if end != nil && end.reason == "completed" { // the answer has its form
-		c.stopHooks(t) // they cannot keep it going: there is nothing to add to it
+	if end != nil && end.reason == "completed" { // the answer has the required form
+		c.stopHooks(t) // they cannot continue the turn: nothing can be added to it
 	}
 	return end
 }

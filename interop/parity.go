@@ -213,7 +213,7 @@ func parityScenarios() []*Scenario {
 		{
 			Name: "prompt-uuid",
 			Says: "Prompts that the host gives an id: their lifecycle, the states around it, the first answer names them, and one that comes twice is acknowledged and not answered again.",
-			Not:  []string{"py"}, // which waits for no message of this kind
+			Not:  []string{"py"}, // its driver waits for no message of this kind
 			API:  script(pt.Say("First.").Call("Bash", bash("echo hi")), pt.Say("Second."), pt.Expect(pt.LastUser("Next")).Say("Third.")),
 			Runs: []Run{{
 				Job: `{"options":{` + options + `,"includePartialMessages":false,"extraArgs":{"replay-user-messages":null}},"steps":[

@@ -205,7 +205,7 @@ func (v *Verdict) Blocked() (reason string, blocked bool) {
 	return v.StopReason, v.Stopped || len(v.Objections) > 0
 }
 
-// OnlyStopped reports whether nothing goes on though no hook objects and none failed.
+// OnlyStopped reports whether a hook stopped without any objection or failure.
 func (v *Verdict) OnlyStopped() bool { return v.Stopped && v.Failed == nil && len(v.Objections) == 0 }
 
 // Above is the argument of [Verdict.ForModel] for hooks that run after an event.

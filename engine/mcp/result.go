@@ -36,7 +36,7 @@ type resource struct {
 	Blob     string `json:"blob"` // base64
 }
 
-// structured is what programs get of a result that is more than blocks.
+// structured is the structured result for programs, if a result is more than blocks.
 type structured struct {
 	Content           any             `json:"content"`
 	StructuredContent json.RawMessage `json:"structuredContent,omitzero"`
@@ -68,7 +68,7 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 	}
 	blocks := []wire.Block{}
 	var texts []string
-	var more []wire.Block // than plain text
+	var more []wire.Block // blocks other than plain text
 	for _, part := range r.Content {
 		made, plain := spill.block(part)
 		blocks = append(blocks, made...)
@@ -98,7 +98,7 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 		if text != whole {
 			return tool.Text(text, wire.Blocks(&wire.TextBlock{Text: text})), nil
 		}
-		// The plain texts say the same as the value; pictures and resources do not.
+		// The plain texts repeat the value; pictures and resources do not.
 		c := wire.Text(text)
 		if len(more) > 0 {
 			c = wire.Blocks(append(more, &wire.TextBlock{Text: text})...)
@@ -110,7 +110,7 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 		size += utf8.RuneCountInString(s)
 	}
 	c := wire.Blocks(blocks...)
-	var programs any = c // what they get is all there is
+	var programs any = c // programs get the blocks alone
 	switch {
 	case len(r.Meta) > 0 && string(r.Meta) != "null" && string(r.Meta) != "{}":
 		programs = structured{Content: c, Meta: r.Meta, ResourceLinks: spill.links}
@@ -173,8 +173,8 @@ func (s *spill) text(text string) string {
 	return b.String()
 }
 
-// block makes blocks for the model of one piece of a result. plain reports whether it is only
-// a text.
+// block converts one item of a result to blocks for the model. plain reports whether it is
+// only text.
 func (s *spill) block(raw json.RawMessage) (blocks []wire.Block, plain bool) {
 	var c content
 	if err := json.Unmarshal(raw, &c); err != nil || c.Type == "" {

@@ -258,7 +258,7 @@ func (s *run) misused(err error) bool {
 // prepare validates an input against the schema of its tool and makes the paths in it absolute,
 // so that hooks, rules and people see what the tool will open.
 func (s *run) prepare(input json.RawMessage) (err error) {
-	if _, form := s.Tool.(Form); !form { // which looks at its input itself
+	if _, form := s.Tool.(Form); !form { // a form checks its input itself
 		if err = tool.Validate(s.spec, input); err != nil {
 			return err
 		}
@@ -290,7 +290,7 @@ func (s *run) validate() bool {
 	return false
 }
 
-// fill is the outcome of a form: hooks see it like any call, and nobody is asked about it.
+// fill returns the outcome of a form: hooks see it like any call, and it needs no permission.
 func (s *run) fill(form Form) bool {
 	s.began = s.Now()
 	s.input = s.Input

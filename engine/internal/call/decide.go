@@ -185,7 +185,7 @@ func (s *run) applyDecision() bool {
 			source, s.by = "hook", "hook"
 		}
 		if (s.StartsAgent() || len(d.Access()) == 0) && s.mode != wire.ModeBypassPermissions && d.Rule == nil && reason == "mode" {
-			reason = "" // what a subagent does is decided about call by call; a call without access is not decided about
+			reason = "" // the calls of a subagent are decided one by one; a call without access is not decided
 		}
 		s.place = d.DecidedBy.Place()
 		return s.allow(source, reason)
@@ -421,7 +421,7 @@ func (s *run) question() *wire.CanUseTool {
 	return q
 }
 
-// ShortPath writes a path for people: relative to the working directory or to the home, if it
+// ShortPath formats a path for people: relative to the working directory or to the home, if it
 // is below one of them.
 func ShortPath(env *tool.Env, path string) string {
 	below := func(dir string) (string, bool) {

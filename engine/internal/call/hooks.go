@@ -83,8 +83,8 @@ func (s *run) callHooks() bool {
 	return false
 }
 
-// deniedByHook is the result of a call that a hook denies: its reason alone, but for Bash and
-// StructuredOutput, as the official command writes it.
+// deniedByHook returns the error of a call that a hook denies. It is only the reason, except for Bash and
+// StructuredOutput, as with the official command.
 func deniedByHook(name string, v *hook.Verdict) error {
 	if v.Reason != "" && v.Failed == nil && name != "Bash" && name != "StructuredOutput" {
 		return errors.New(v.Reason)
@@ -209,7 +209,7 @@ func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
 	var command struct{ Stdout, Stderr *string }
 	switch {
 	case json.Unmarshal(updated, &text) == nil:
-	case json.Unmarshal(updated, &command) == nil && command.Stdout != nil: // as Bash has it
+	case json.Unmarshal(updated, &command) == nil && command.Stdout != nil: // in the form of Bash
 		text = *command.Stdout
 		if command.Stderr != nil && *command.Stderr != "" {
 			text = strings.TrimPrefix(text+"\n"+*command.Stderr, "\n")

@@ -744,7 +744,7 @@ func (s *Subagent) hear(m *wire.Assistant) (progress *wire.TaskProgress) {
 			}
 			doing := activity(s.parent.Env, b.Name, b.Input)
 			s.say("[" + doing + "]")
-			if doing == b.Name { // which says less than what the whole is about
+			if doing == b.Name { // which is less specific than the description of the task
 				doing = s.info.Description
 			}
 			progress = &wire.TaskProgress{TaskID: s.ID, RunID: s.info.RunID, ToolUseID: s.info.ToolUseID, Description: doing,
