@@ -18,8 +18,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// asks runs a query against an agent that makes one request, and returns the answer
-// and what was warned of. No answer within 10 seconds is an empty one.
+// asks runs a query against an agent that makes one request, and returns the response
+// and the warnings. No response within 10 seconds is an empty one.
 func asks(t *testing.T, opts parley.Options, request string) (answer received, warned []error) {
 	t.Helper()
 	var warnings collector
@@ -59,7 +59,7 @@ func asks(t *testing.T, opts parley.Options, request string) (answer received, w
 		return 0
 	}).Dialer
 	opts.OnWarning = warnings.add
-	wantResult(t, ask(t.Context(), &opts, 0), "done") // whatever the callback does, the process goes on
+	wantResult(t, ask(t.Context(), &opts, 0), "done") // whatever the callback does, the process continues
 	return answer, warnings.all()
 }
 
@@ -69,8 +69,8 @@ const wantsBash = `{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"t
 func TestCanUseTool(t *testing.T) {
 	tests := map[string]struct {
 		decide parley.CanUseTool
-		want   string // the payload of the answer
-		warned string // what the warning has in it
+		want   string // the payload of the response
+		warned string // a part of the warning
 	}{
 		"allow": {
 			decide: allow,
@@ -241,7 +241,7 @@ func TestHooks(t *testing.T) {
 	tests := map[string]struct {
 		hook    parley.Hook
 		request string
-		want    string // the payload, or the error of the answer
+		want    string // the payload, or the error of the response
 		warned  string
 	}{
 		"typed input": {
@@ -440,8 +440,8 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestHooksByName checks that an agent which calls hooks by name reaches all of
-// them that match, and that an objection takes effect.
+// TestHooksByName checks that an agent that calls hooks by name reaches all that match,
+// and that an objection takes effect.
 func TestHooksByName(t *testing.T) {
 	var called []string
 	hook := func(name, matcher string, out *wire.HookOutput) parley.Hook {
@@ -455,7 +455,7 @@ func TestHooksByName(t *testing.T) {
 		hook("b", "Write|Edit", parley.HookDeny("not for Bash")),
 		parley.On("", on[*wire.StopInput]),
 		hook("c", "Ba.*", nil),
-		hook("d", "(?!Write).*", parley.HookDeny("d says no")), // a matcher that Go cannot read matches
+		hook("d", "(?!Write).*", parley.HookDeny("d says no")), // a matcher that Go cannot parse matches
 		hook("e", "", parley.HookAllow()),
 	}}
 	bubble(t, func(t *testing.T) {
@@ -542,7 +542,7 @@ func TestUserDialog(t *testing.T) {
 	}
 }
 
-// TestOtherRequests checks what is answered to requests that no callback is for.
+// TestOtherRequests checks the responses to requests that have no callback.
 func TestOtherRequests(t *testing.T) {
 	for request, want := range map[string]string{
 		`{"subtype":"sdk_control_interrupt"}`: `{}`,
@@ -567,7 +567,7 @@ func TestOtherRequests(t *testing.T) {
 	}
 }
 
-// TestPendingRequests checks that questions which come with a response are put once
+// TestPendingRequests checks that questions that come with a response are asked once
 // each.
 func TestPendingRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -617,8 +617,8 @@ func TestPendingRequests(t *testing.T) {
 	})
 }
 
-// TestWithdrawnRequest checks that a request which is taken back ends its callback's
-// context and is not answered, and that others go on.
+// TestWithdrawnRequest checks that a withdrawn request ends its callback's context and
+// gets no response, and that others continue.
 func TestWithdrawnRequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opts := agent(t, func(a *agentEnd) int {
@@ -655,8 +655,8 @@ func TestWithdrawnRequest(t *testing.T) {
 	})
 }
 
-// TestQuickCallbacks checks that a callback which was quick so far, and which the
-// reader therefore runs itself, keeps nobody waiting when it is quick no more.
+// TestQuickCallbacks checks that a callback that was quick so far, and that the reader
+// therefore runs itself, delays nobody when it becomes slow.
 func TestQuickCallbacks(t *testing.T) {
 	const quick = 5
 	for name, slow := range map[string]func(t *testing.T, c *parley.Client, ctx context.Context, next <-chan struct{}){
@@ -731,8 +731,8 @@ func TestQuickCallbacks(t *testing.T) {
 	}
 }
 
-// TestCallbacksAtOnce checks that as many requests as MaxCallbacks says do not wait for
-// each other, that others wait for them, and that a flood is refused rather than kept.
+// TestCallbacksAtOnce checks that up to MaxCallbacks requests do not wait for each
+// other, that others wait for them, and that a flood is rejected rather than queued.
 func TestCallbacksAtOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		max, requests, refused int
@@ -782,8 +782,8 @@ func TestCallbacksAtOnce(t *testing.T) {
 	}
 }
 
-// TestWithdrawnWhileWaiting: a request that waits for others and is withdrawn meanwhile
-// calls nobody, and a message that ends a tool call does not wait behind it.
+// TestWithdrawnWhileWaiting checks that a waiting request that is withdrawn calls
+// nothing, and that a message that ends a tool call does not wait behind it.
 func TestWithdrawnWhileWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opts := agent(t, func(a *agentEnd) int {
@@ -844,7 +844,7 @@ func TestCallbackCallsBack(t *testing.T) {
 	})
 }
 
-// TestOnRequest checks that the raw handler comes first, and what its answers mean.
+// TestOnRequest checks that the raw handler comes first, and the effect of its results.
 func TestOnRequest(t *testing.T) {
 	const tool = `{"subtype":"can_use_tool","tool_name":"Bash","input":{},"tool_use_id":"t1"}`
 	for name, tt := range map[string]struct {

@@ -12,11 +12,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// interop/cancel_test.go cancels at random moments. These are the moments that it may
-// miss.
+// interop/cancel_test.go cancels at random moments. These tests cover the moments that
+// it may miss.
 
-// TestEarlyInterruptIsRepeated: an agent that acknowledges an interrupt before it has
-// begun the turn, and then begins it all the same, is interrupted again.
+// TestEarlyInterruptIsRepeated checks that an agent that acknowledges an interrupt
+// before it has started the turn, and then starts it nevertheless, is interrupted
+// again.
 func TestEarlyInterruptIsRepeated(t *testing.T) {
 	for name, cancelled := range map[string]func(t *testing.T, ctx context.Context, opts *parley.Options){
 		"Query": func(t *testing.T, ctx context.Context, opts *parley.Options) {
@@ -32,7 +33,7 @@ func TestEarlyInterruptIsRepeated(t *testing.T) {
 			defer c.Close()
 			for range c.Turn(ctx, "hi") {
 			}
-			time.Sleep(time.Second) // the agent needs some time to begin
+			time.Sleep(time.Second) // the agent needs some time to start
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,8 +70,8 @@ func TestEarlyInterruptIsRepeated(t *testing.T) {
 	}
 }
 
-// TestNothingStartsWhileClosing: a session that is closing refuses what the agent wants
-// to start, and sends no prompt.
+// TestNothingStartsWhileClosing checks that a session that is closing rejects what the
+// agent requests, and sends no prompt.
 func TestNothingStartsWhileClosing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -116,8 +117,8 @@ func TestNothingStartsWhileClosing(t *testing.T) {
 	})
 }
 
-// TestCancelAfterInputEnded: an agent that works on after its input has ended cannot be
-// interrupted, so a cancel ends it at once.
+// TestCancelAfterInputEnded checks that a cancel ends an agent at once that keeps
+// working after its input has ended, because it cannot be interrupted.
 func TestCancelAfterInputEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

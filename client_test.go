@@ -54,7 +54,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestSendDuringTurn adds to the turn that runs.
+// TestSendDuringTurn adds to the running turn.
 func TestSendDuringTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, plays(t, hello+`
@@ -77,8 +77,8 @@ func TestSendDuringTurn(t *testing.T) {
 	})
 }
 
-// TestSendAddsNothing: a message that the caller sends reaches the agent without a uuid
-// unless the caller gave it one, as with the official SDKs.
+// TestSendAddsNothing checks that a message reaches the agent without a uuid unless the
+// caller set one, as with the official SDKs.
 func TestSendAddsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, agent(t, func(a *agentEnd) int {
@@ -107,8 +107,8 @@ func TestSendAddsNothing(t *testing.T) {
 	})
 }
 
-// TestResultForAnotherPrompt: a turn whose prompt no result names ends soon after the
-// agent has nothing more to do, and not with the idle timeout.
+// TestResultForAnotherPrompt checks that a turn whose prompt no result names ends soon
+// after the agent is idle, and not with the idle timeout.
 func TestResultForAnotherPrompt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		result string
@@ -138,7 +138,7 @@ func TestResultForAnotherPrompt(t *testing.T) {
 	}
 }
 
-// TestForeignResults checks that results which are not the turn's own end nothing.
+// TestForeignResults checks that results that do not belong to the turn do not end it.
 func TestForeignResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, plays(t, hello+`
@@ -161,8 +161,8 @@ func TestForeignResults(t *testing.T) {
 	})
 }
 
-// TestStaleResult checks that a result which came between two turns does not end
-// the second, from an agent that does not say what its results are for.
+// TestStaleResult checks that a result that arrived between two turns does not end the
+// second, with an agent that does not name the prompts of its results.
 func TestStaleResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, plays(t, hello+"< {\"type\":\"user\"}\n"+done+done+`
@@ -181,7 +181,7 @@ func TestStaleResult(t *testing.T) {
 	})
 }
 
-// TestLeaveTurn checks that a turn which is left is interrupted, and that the next
+// TestLeaveTurn checks that a turn that is left is interrupted, and that the next
 // prompt waits for its result.
 func TestLeaveTurn(t *testing.T) {
 	const steps = hello + `
@@ -235,7 +235,7 @@ func TestLeaveTurn(t *testing.T) {
 	}
 }
 
-// TestLeaveTurnAtResult checks that a turn which is over is not interrupted.
+// TestLeaveTurnAtResult checks that a turn that has ended is not interrupted.
 func TestLeaveTurnAtResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, plays(t, hello+"< {\"type\":\"user\"}\n"+done+"< {\"type\":\"user\"}\n"+done+"< eof\n"))
@@ -247,8 +247,8 @@ func TestLeaveTurnAtResult(t *testing.T) {
 	})
 }
 
-// TestLeaveTurnStuck checks that an interrupted turn which never ends is not waited
-// for without end, and that the next one may try again.
+// TestLeaveTurnStuck checks that the wait for an interrupted turn that never ends is
+// bounded, and that the next one may try again.
 func TestLeaveTurnStuck(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opts := agent(t, func(a *agentEnd) int {
@@ -285,7 +285,7 @@ func TestLeaveTurnStuck(t *testing.T) {
 }
 
 // TestTurnContext checks that the end of a turn's context interrupts it at once,
-// whatever the loop does, and leaves the client as it was.
+// whatever the loop does, and leaves the client usable.
 func TestTurnContext(t *testing.T) {
 	cause := errors.New("enough")
 	bubble(t, func(t *testing.T) {
@@ -324,8 +324,8 @@ func TestTurnContext(t *testing.T) {
 	})
 }
 
-// TestTurnNotSent checks that a prompt which waits to be written when its context
-// ends is taken back, and that the turn is then over.
+// TestTurnNotSent checks that a prompt that is not yet written when its context ends is
+// withdrawn, and that the turn has then ended.
 func TestTurnNotSent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		resume := make(chan struct{})
@@ -355,7 +355,7 @@ func TestTurnNotSent(t *testing.T) {
 			}
 			return nil
 		}
-		// The first is being written and cannot be taken back.
+		// The first is being written and cannot be withdrawn.
 		if err := wait(t.Context(), strings.Repeat("x", 1<<20)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the first turn: %v", err)
 		}
@@ -459,8 +459,8 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// TestMessagesAfterTurn checks that the result of a turn that was left may be read
-// by Messages, and that the next turn does not wait for it again.
+// TestMessagesAfterTurn checks that Messages may yield the result of a turn that was
+// left, and that the next turn does not wait for it again.
 func TestMessagesAfterTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})})
@@ -542,8 +542,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCloseDuringTurn checks that the reader of a turn learns of its end, and that
-// the agent is stopped.
+// TestCloseDuringTurn checks that the reader of a turn learns of its end, and that the
+// agent is stopped.
 func TestCloseDuringTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, plays(t, hello+`
@@ -644,8 +644,8 @@ func TestCloseInCallback(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForCallbacks checks that Close from elsewhere does wait, but not for
-// ever, and says so.
+// TestCloseWaitsForCallbacks checks that Close from elsewhere does wait, but not
+// forever, and reports it.
 func TestCloseWaitsForCallbacks(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"short": 2 * time.Second, "long": time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -680,7 +680,7 @@ func TestCloseWaitsForCallbacks(t *testing.T) {
 	}
 }
 
-// TestConnectContext checks that a context bounds connecting and nothing else.
+// TestConnectContext checks that a context bounds only connecting.
 func TestConnectContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -698,8 +698,8 @@ func TestConnectContext(t *testing.T) {
 	})
 }
 
-// TestShutdown checks that its context cuts the wait for an agent short that does
-// not end, also when another call waits longer.
+// TestShutdown checks that its context shortens the wait for an agent that does not
+// end, also when another call waits longer.
 func TestShutdown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		stay := func(a *agentEnd) int {
@@ -751,7 +751,7 @@ func TestCloseUnread(t *testing.T) {
 	})
 }
 
-// TestCloseTimeout checks that the option says how long an agent may take to end.
+// TestCloseTimeout checks that the option limits how long an agent may take to end.
 func TestCloseTimeout(t *testing.T) {
 	for _, limit := range []time.Duration{time.Second, 3 * time.Second} {
 		bubble(t, func(t *testing.T) {
@@ -813,8 +813,7 @@ func TestTurnErrors(t *testing.T) {
 	}
 }
 
-// TestInitializeAnswers checks how connecting goes on when initialize is answered in
-// other ways than usual.
+// TestInitializeAnswers checks connecting when initialize is answered in unusual ways.
 func TestInitializeAnswers(t *testing.T) {
 	const first = `< {"type":"control_request","request_id":"$init","request":{"subtype":"initialize"}}` + "\n"
 	const rest = "\n< {\"type\":\"user\"}\n" + done + "< eof\n"
@@ -873,8 +872,8 @@ func TestInitializeAnswers(t *testing.T) {
 	})
 }
 
-// TestInitTimeout checks that an agent which never answers is given up, and that
-// time in which it waits for a callback does not count.
+// TestInitTimeout checks that connecting to an agent that never answers fails, and that
+// the time in which it waits for a callback does not count.
 func TestInitTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, limit := range []time.Duration{0, time.Second} {
@@ -919,7 +918,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// TestSendToolResult runs a tool in the host, for agents that leave that to it.
+// TestSendToolResult runs a tool in the host, for agents that leave that to the host.
 func TestSendToolResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := connect(t, plays(t, hello+`
@@ -982,7 +981,7 @@ func TestVerbatimPrompts(t *testing.T) {
 	}
 }
 
-// TestMaxLine checks that a line past the bound is a message of its own.
+// TestMaxLine checks that a line beyond the limit is a separate message.
 func TestMaxLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opts := agent(t, func(a *agentEnd) int {
@@ -1008,7 +1007,7 @@ func TestMaxLine(t *testing.T) {
 	})
 }
 
-// TestStderr checks that the agent's standard error comes line by line.
+// TestStderr checks that the agent's standard error arrives line by line.
 func TestStderr(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opts := plays(t, hello+"stderr one\nstderr two\n< {\"type\":\"user\"}\n"+done+"< eof\n")

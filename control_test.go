@@ -13,13 +13,13 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestControls calls every method that is a control request: what is sent, and what
-// comes of the answer.
+// TestControls calls every method that sends a control request, and checks the request
+// and the result.
 func TestControls(t *testing.T) {
 	ctx := context.Background()
 	nothing := func(err error) (any, error) { return nil, err }
 	tests := map[string]struct {
-		request string // as a script expects it
+		request string // as in a script
 		answer  string
 		call    func(c *parley.Client) (any, error)
 		want    any
@@ -142,7 +142,7 @@ func TestControls(t *testing.T) {
 	for method := range client.Methods() {
 		switch method.Name {
 		case "Run", "Turn", "TurnMessage", "Send", "SendToolResult", "Messages", "Close", "Shutdown", "Init", "Initialized":
-			continue // no control requests
+			continue // not control requests
 		}
 		if _, ok := tests[method.Name]; !ok {
 			t.Errorf("no row for Client.%s", method.Name)
@@ -172,8 +172,8 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestControlErrors checks refusals, answers that cannot be read, second answers and
-// the end of the agent.
+// TestControlErrors checks rejections, unreadable responses, duplicate responses and the
+// end of the agent.
 func TestControlErrors(t *testing.T) {
 	const request = "< {\"type\":\"control_request\",\"request_id\":\"$r\",\"request\":{\"subtype\":\"mcp_status\"}}\n"
 	status := func(t *testing.T, c *parley.Client) error {
@@ -235,13 +235,13 @@ func TestControlErrors(t *testing.T) {
 			if _, err := c.MCPStatus(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
-			time.Sleep(time.Second) // for the request to be taken back
+			time.Sleep(time.Second) // for the request to be withdrawn
 		})
 	})
 }
 
-// TestControlTimeout checks that a request without an answer is given up, and taken
-// back.
+// TestControlTimeout checks that a request without a response times out, and is
+// withdrawn.
 func TestControlTimeout(t *testing.T) {
 	for _, limit := range []time.Duration{0, 7 * time.Second} {
 		bubble(t, func(t *testing.T) {
@@ -271,7 +271,8 @@ func TestControlTimeout(t *testing.T) {
 	}
 }
 
-// TestUnknownResponseSubtype: an answer that is neither success nor error is no success.
+// TestUnknownResponseSubtype checks that a response that is neither success nor error is
+// not a success.
 func TestUnknownResponseSubtype(t *testing.T) {
 	for _, subtype := range []string{"partial", ""} {
 		bubble(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// writesStderr returns options for an agent that writes so many lines to standard error
-// in its turn.
+// writesStderr returns options for an agent that writes a number of lines to standard
+// error in its turn.
 func writesStderr(t *testing.T, lines int) *parley.Options {
 	return &parley.Options{Dialer: transport.DialerFunc(func(_ context.Context, spec transport.Spec) (transport.Conn, error) {
 		conn, far := transport.Pipe()
@@ -37,8 +37,8 @@ func writesStderr(t *testing.T, lines int) *parley.Options {
 	})}
 }
 
-// TestSlowStderrDoesNotDelay: a callback that is too slow loses lines; the agent never
-// waits for it, and the lines are counted.
+// TestSlowStderrDoesNotDelay checks that a slow callback loses lines, that the agent
+// never waits for it, and that the lines are counted.
 func TestSlowStderrDoesNotDelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const lines = 40000 // 40 MB
@@ -73,8 +73,8 @@ func TestSlowStderrDoesNotDelay(t *testing.T) {
 	})
 }
 
-// TestNoCallbackAfterEnd: whatever a dialer, a store or the agent does, no callback is
-// called once Query has returned.
+// TestNoCallbackAfterEnd checks that no callback is called once Query has returned,
+// whatever a dialer, a store or the agent does.
 func TestNoCallbackAfterEnd(t *testing.T) {
 	for name, set := range map[string]func(t *testing.T, opts *parley.Options, call func(string)){
 		"slow Stderr": func(t *testing.T, opts *parley.Options, call func(string)) {
@@ -146,7 +146,7 @@ func TestNoCallbackAfterEnd(t *testing.T) {
 	}
 }
 
-// A slowStore takes long, and fails then.
+// A slowStore is slow and then fails.
 type slowStore struct {
 	session.Store
 	call func(string)

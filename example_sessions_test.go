@@ -9,7 +9,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Sessions of all projects, with no agent: what was said last, and a better title.
+// This example lists the sessions of all projects without an agent, prints the last
+// messages, and sets a better title.
 func ExampleSessions() {
 	ctx := context.Background()
 	all, err := session.List(ctx, parley.Sessions(), &session.ListOptions{Limit: 10})

@@ -16,9 +16,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The agents of these examples live in memory, so that the examples run anywhere:
-// echo repeats its prompt, the others want something of their host. Without a Dialer
-// it is the claude command of this machine that answers.
+// The agents of these examples run in memory, so that the examples run anywhere: echo
+// repeats its prompt, the others make requests to their host. Without a Dialer the claude
+// command of this machine answers.
 var (
 	echo = peer.AgentDialer(parrot.Agent{})
 
@@ -119,7 +119,7 @@ func ExampleRun() {
 	// Output: Hello!
 }
 
-// The result comes with the error, which tells what went wrong.
+// The result comes with the error, which describes what failed.
 func ExampleRun_errors() {
 	res, err := parley.Run(context.Background(), "error the model is overloaded", &parley.Options{Dialer: echo})
 
@@ -162,7 +162,7 @@ func ExampleConnect() {
 	// Now fix it.
 }
 
-// The host decides which tools run, and with what.
+// The host decides which tools run, and with which input.
 func ExampleCanUseTool() {
 	decide := func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 		fmt.Printf("%s %s\n", req.ToolName, req.Input)
@@ -185,7 +185,7 @@ func ExampleCanUseTool() {
 	// I read /safe/notes.txt; only reading is allowed.
 }
 
-// The model may ask the user something.
+// The model may ask the user a question.
 func ExampleQuestions() {
 	decide := func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 		questions, ok := parley.Questions(req)
@@ -209,8 +209,7 @@ func ExampleQuestions() {
 	// Tabs it is.
 }
 
-// A hook keeps commands from running. The type of its input says what it is called
-// for.
+// A hook keeps commands from running. The type of its input determines its event.
 func ExampleOn() {
 	keep := parley.On("Bash", func(ctx context.Context, in *wire.PreToolUseInput) (*wire.HookOutput, error) {
 		if bytes.Contains(in.ToolInput, []byte("rm -rf")) {
@@ -226,14 +225,14 @@ func ExampleOn() {
 	// Output: I could not: nothing is removed here.
 }
 
-// A host can answer any request of the agent itself, also one that this package does
-// not know.
+// A host can respond to any request of the agent itself, also to one that this package
+// does not know.
 func ExampleOptions_onRequest() {
 	opts := &parley.Options{Dialer: asksForWeather}
 	opts.OnRequest = func(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
 		unknown, ok := req.Request.(*wire.UnknownRequest)
 		if !ok {
-			return nil, parley.ErrNotHandled // the other callbacks answer
+			return nil, parley.ErrNotHandled // the other callbacks respond
 		}
 		fmt.Println(string(unknown.Raw))
 		return json.RawMessage(`{"weather":"sunny"}`), nil
@@ -263,7 +262,7 @@ func ExampleOptions_partialMessages() {
 	// Output: Sphinx of black quartz, judge my vow.
 }
 
-// A turn that runs can be interrupted from anywhere, also from its own loop.
+// A running turn can be interrupted from anywhere, also from its own loop.
 func ExampleClient_Interrupt() {
 	ctx := context.Background()
 	c, err := parley.Connect(ctx, &parley.Options{Dialer: echo})
@@ -308,7 +307,7 @@ func ExampleClient_SetModel() {
 	// set_permission_mode invalid_mode
 }
 
-// Run is for who wants the result alone.
+// Run is for callers that need only the result.
 func ExampleClient_Run() {
 	ctx := context.Background()
 	c, err := parley.Connect(ctx, &parley.Options{Dialer: echo})
@@ -345,7 +344,7 @@ func ExampleSchemaOf() {
 	// Output: object [value]
 }
 
-// An agent that already runs is reached through any reader and writer.
+// An agent that is already running is reached through any reader and writer.
 func ExampleOptions_attach() {
 	requests, toAgent := io.Pipe()
 	fromAgent, answers := io.Pipe()
@@ -362,8 +361,8 @@ func ExampleOptions_attach() {
 	// Output: Are you there?
 }
 
-// A dialer says where the agent is: in this process, on another machine, or, without
-// one, in a process of this machine.
+// A dialer determines where the agent runs: in this process, on another machine, or,
+// without one, in a process of this machine.
 func ExampleOptions_dialer() {
 	inProcess := transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 		conn, far := transport.Pipe()

@@ -41,7 +41,7 @@ func ExampleNewTool() {
 	// true invalid arguments: unexpected additional properties ["town"]
 }
 
-// What Go types cannot say can be added to the schema.
+// Constraints that Go types cannot express can be added to the schema.
 func ExampleTool() {
 	type Input struct {
 		Unit string `json:"unit,omitempty"`
@@ -63,8 +63,8 @@ func ExampleTool() {
 	// invalid arguments: validating /properties/unit: enum: mile does not equal any of: [metre foot]
 }
 
-// Tools of this process for an agent. The agent here follows a script: it calls the
-// tool and answers with what it returned.
+// An agent calls tools of this process. The agent here follows a script: it calls the tool and
+// answers with its result.
 func ExampleToolServer() {
 	type Input struct {
 		A int `json:"a"`
@@ -98,7 +98,7 @@ var calculator = peer.MustParse("calculator.txtar", `An agent that calls a tool 
 < eof
 `)
 
-// A tool can find out what it was called for, and report how far it is.
+// A tool can access the request that it handles, and report its progress.
 func ExampleToolRequest() {
 	index := parley.NewTool("index", "Indexes the files.", func(ctx context.Context, _ struct{}) (string, error) {
 		req := parley.ToolRequest(ctx)
@@ -118,7 +118,7 @@ func ExampleToolRequest() {
 	// Output: not called by an agent
 }
 
-// A program that is an MCP server.
+// A program can be an MCP server.
 func ExampleServeTools() {
 	type Input struct {
 		Name string `json:"name"`
@@ -131,7 +131,7 @@ func ExampleServeTools() {
 	}
 }
 
-// An answer as a Go value. The agent here follows a script.
+// The answer is a Go value. The agent here follows a script.
 func ExampleRunAs() {
 	type Bug struct {
 		File string `json:"file"`

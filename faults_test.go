@@ -25,8 +25,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestFaults plays every fault that a peer is known to have against Query or a
-// Client. After each nothing may be left: no goroutine, no process, no file.
+// TestFaults plays every known fault of a peer against Query or a Client. Nothing may
+// be left after each: no goroutine, no process, no file.
 func TestFaults(t *testing.T) {
 	type env struct {
 		opts *parley.Options
@@ -100,7 +100,7 @@ func TestFaults(t *testing.T) {
 					t.Fatal(err)
 				}
 				if read++; read == 1 {
-					<-asked // with nothing but the first message read
+					<-asked // when only the first message has been read
 				}
 				if r, ok := m.(*wire.Result); ok && !strings.Contains(r.Result, "allow") {
 					t.Errorf("result %q", r.Result)
@@ -255,7 +255,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A fakeCLI is a command that plays a script, as options take it.
+// A fakeCLI is a command that plays a script, for options.
 type fakeCLI struct {
 	path   string
 	env    map[string]string
@@ -296,7 +296,7 @@ func residue(t *testing.T) func(cmd fakeCLI) {
 		for _, pid := range rec.PIDs() {
 			testwait.Until(t, fmt.Sprintf("the end of process %d", pid), func() bool {
 				state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-				return syscall.Kill(pid, 0) != nil || bytes.Contains(state, []byte(") Z ")) // dead, and nobody of ours is to reap it
+				return syscall.Kill(pid, 0) != nil || bytes.Contains(state, []byte(") Z ")) // dead, and not ours to reap
 			})
 		}
 	}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// An outcome is what a query gave.
+// An outcome is the result of a query.
 type outcome struct {
 	messages []wire.Message
 	result   *wire.Result
@@ -84,19 +84,19 @@ func allow(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
 	return parley.Allow(), nil
 }
 
-// hello is the beginning of most scripts: the first request and its answer.
+// hello is the start of most scripts: the first request and its response.
 const hello = `
 < {"type":"control_request","request_id":"$init","request":{"subtype":"initialize"}}
 > {"type":"control_response","response":{"subtype":"success","request_id":"$init","response":{}}}
 `
 
-// done is a result that says it is done.
+// done is a successful result.
 const done = `
 > {"type":"result","subtype":"success","is_error":false,"result":"done"}
 `
 
-// plays returns options for a peer that follows the steps. The test fails if they
-// are not followed.
+// plays returns options for a peer that follows the steps. The test fails if they are
+// not followed.
 func plays(t *testing.T, steps string) *parley.Options {
 	t.Helper()
 	script, err := peer.Parse(t.Name(), []byte("-- steps --\n"+steps))
@@ -172,15 +172,16 @@ func (w *collector) all() []error {
 	return append([]error(nil), w.errs...)
 }
 
-// An agentEnd is the agent's end of a connection, for what scripts do not say.
+// An agentEnd is the agent's end of a connection, for tests that scripts cannot
+// express.
 type agentEnd struct {
 	*transport.Peer
 	t     *testing.T
 	lines *bufio.Reader
 }
 
-// agent returns options for an agent that is a function. It exits with what the
-// function returns.
+// agent returns options for an agent that is a function. It exits with the function's
+// return value.
 func agent(t *testing.T, f func(a *agentEnd) int) *parley.Options {
 	return &parley.Options{Dialer: transport.DialerFunc(func(context.Context, transport.Spec) (transport.Conn, error) {
 		conn, far := transport.Pipe()
@@ -189,7 +190,7 @@ func agent(t *testing.T, f func(a *agentEnd) int) *parley.Options {
 	})}
 }
 
-// A received is what tests look at in a frame.
+// A received holds the members of a frame that tests check.
 type received struct {
 	Type      string          `json:"type"`
 	RequestID string          `json:"request_id"`
@@ -231,7 +232,7 @@ func (a *agentEnd) wait(typ string) received {
 	}
 }
 
-// hello answers initialize.
+// hello responds to initialize.
 func (a *agentEnd) hello() {
 	m := a.next()
 	if m.Request.Subtype != "initialize" {

@@ -38,7 +38,7 @@ func (r *recorder) Append(ctx context.Context, key session.Key, records []json.R
 	return r.Memory.Append(ctx, key, records)
 }
 
-// mirrors is an agent that mirrors two files and ends its turn.
+// mirrors returns options for an agent that mirrors two files and ends its turn.
 func mirrors(t *testing.T, dir string) *parley.Options {
 	o := agent(t, func(a *agentEnd) int {
 		a.hello()
@@ -58,8 +58,9 @@ func mirrors(t *testing.T, dir string) *parley.Options {
 	return o
 }
 
-// Records of the agent are in the store before the result: one append for
-// each file, in order. The last records are in it when the query has ended.
+// TestSessionStore checks that records of the agent are in the store before the result:
+// one append for each file, in order. The last records are in it when the query has
+// ended.
 func TestSessionStore(t *testing.T) {
 	dir := t.TempDir()
 	bubble(t, func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestSessionStore(t *testing.T) {
 			case *wire.TranscriptMirror, *wire.MirrorError:
 				t.Errorf("it yields %T", m)
 			case *wire.Result:
-				if got, err := store.Load(t.Context(), key); err != nil || len(got) < 4 { // the agent may have gone on
+				if got, err := store.Load(t.Context(), key); err != nil || len(got) < 4 { // the agent may have continued
 					t.Errorf("at the result the store holds %d records, %v, want 4", len(got), err)
 				}
 			}
@@ -93,8 +94,9 @@ func TestSessionStore(t *testing.T) {
 	})
 }
 
-// A store that fails now and then is asked again; one that goes on failing costs the
-// batch, and the consumer receives the error before the result.
+// TestSessionStoreFails checks that failed appends are repeated, that a store that
+// keeps failing loses the batch, and that the consumer receives the error before the
+// result.
 func TestSessionStoreFails(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ fails, errors int }{{2, 0}, {3, 1}, {6, 2}} {
@@ -119,7 +121,8 @@ func TestSessionStoreFails(t *testing.T) {
 	}
 }
 
-// A session of the store comes to the agent in a directory that is gone afterwards.
+// TestSessionStoreResume checks that the agent gets a session of the store in a
+// directory that is gone afterwards.
 func TestSessionStoreResume(t *testing.T) {
 	store := &session.Memory{}
 	cwd, home := t.TempDir(), t.TempDir()
@@ -181,7 +184,7 @@ func TestSessionStoreResume(t *testing.T) {
 	if got := ask(t.Context(), broken, 0); got.err == nil || !strings.Contains(got.err.Error(), "SessionStore") {
 		t.Errorf("a store that fails: %v", got.err)
 	}
-	// With a connection of its own the agent is the one who knows.
+	// With its own connection the agent finds the session itself.
 	var args []string
 	own := &parley.Options{Resume: someUUID, SessionStore: store, Dialer: transport.DialerFunc(func(_ context.Context, spec transport.Spec) (transport.Conn, error) {
 		args = spec.Args

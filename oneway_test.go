@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestReadOneWay: an input that two readers can read in two ways is never shown to whoever
+// TestReadOneWay checks that an ambiguous input is never shown to the callback that
 // decides.
 func TestReadOneWay(t *testing.T) {
 	for _, tt := range []struct{ tool, input, want string }{

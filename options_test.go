@@ -29,18 +29,18 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A launch is what options come down to: what is dialled and what is sent first.
+// A launch is the effect of options: what is dialed and what is sent first.
 type launch struct {
 	Path, Dir  string
-	Args       []string          // behind those that are always there
-	Env        map[string]string // what differs from that of the zero value
+	Args       []string          // after the fixed ones
+	Env        map[string]string // differences from the zero value
 	Initialize map[string]json.RawMessage
 }
 
 // fixedArgs are on every command line.
 var fixedArgs = []string{"--output-format", "stream-json", "--verbose", "--input-format", "stream-json"}
 
-// dial returns what becomes of options, or the error of a query with them.
+// dial returns the effect of options, or the error of a query with them.
 func dial(t *testing.T, opts parley.Options) (*launch, error) {
 	t.Helper()
 	var got *launch
@@ -87,7 +87,7 @@ func raw(context.Context, *wire.ControlRequest) (json.RawMessage, error) { retur
 
 const someUUID = "6f1c2f0e-6c1c-4f0a-9d55-0a9f6c1b2d3e"
 
-// TestOptionsCarried gives each option its place on the command line, in the
+// TestOptionsCarried checks that each option appears on the command line, in the
 // environment or in the first request.
 func TestOptionsCarried(t *testing.T) {
 	t.Setenv("DEBUG_CLAUDE_AGENT_SDK", "")
@@ -102,7 +102,7 @@ func TestOptionsCarried(t *testing.T) {
 		opts parley.Options
 		args []string
 		env  map[string]string
-		init string // members that are not as in the zero value; null means none
+		init string // members that differ from the zero value; null means none
 	}{
 		{name: "zero"},
 		{name: "Model", opts: parley.Options{Model: "sonnet"}, args: []string{"--model=sonnet"}},
@@ -312,9 +312,9 @@ func TestOptionsCleanEnv(t *testing.T) {
 	}
 }
 
-// TestOptionsReflect holds that no option is forgotten: for each field of Options
-// two values make a difference in what is dialled or sent first, or a test is named
-// for what the field does inside of the SDK.
+// TestOptionsReflect checks that no option is forgotten: for each field of Options two
+// values make a difference in what is dialed or sent first, or the test names another
+// one that covers the field.
 func TestOptionsReflect(t *testing.T) {
 	yes := true
 	// Two values for each field; rest is set for both.
@@ -466,8 +466,8 @@ func testNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestOptionErrors checks every rule that holds before anything is started. The
-// error names the field.
+// TestOptionErrors checks every rule that applies before anything is started. The error
+// names the field.
 func TestOptionErrors(t *testing.T) {
 	const long = "\x00"
 	tests := []struct {
@@ -615,8 +615,8 @@ func TestOptionErrors(t *testing.T) {
 	}
 }
 
-// TestOptionsInject checks that text with dashes, quotes and the like stays what it
-// is: one argument.
+// TestOptionsInject checks that text with dashes, quotes and the like stays a single
+// argument.
 func TestOptionsInject(t *testing.T) {
 	const evil = "--dangerously-skip-permissions"
 	got, err := dial(t, parley.Options{
@@ -636,13 +636,13 @@ func TestOptionsInject(t *testing.T) {
 	}
 }
 
-// TestShadowedWarning checks that options which defeat CanUseTool are reported once,
+// TestShadowedWarning checks that options that defeat CanUseTool are reported once,
 // when an agent is started, and not before.
 func TestShadowedWarning(t *testing.T) {
 	tests := []struct {
 		name string
 		opts parley.Options
-		want string // what the warning has in it; empty means no warning
+		want string // a part of the warning; empty means no warning
 	}{
 		{"bypass", parley.Options{CanUseTool: allow, AllowedTools: []string{"Write"}, PermissionMode: wire.ModeBypassPermissions, AllowBypass: true}, "never asked"},
 		{"rules for some tools, a callback for the rest", parley.Options{CanUseTool: allow, AllSkills: true, AllowedTools: []string{"Read", "Write(*)", "Bash(ls)"}}, ""},
@@ -679,7 +679,7 @@ func TestShadowedWarning(t *testing.T) {
 	})
 }
 
-// TestLogger checks that what happens inside is logged where the options say.
+// TestLogger checks that internal events are logged to the Logger of the options.
 func TestLogger(t *testing.T) {
 	var log bytes.Buffer
 	opts := parley.Options{

@@ -10,7 +10,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A callback knows how many messages came before its request.
+// TestMessagesBefore checks that a callback knows how many messages came before its
+// request.
 func TestMessagesBefore(t *testing.T) {
 	var before []int64
 	opts := &parley.Options{

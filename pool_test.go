@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/transport"
 )
 
-// A pool connects in advance, replaces what it hands out, skips agents that ended while they waited, and reports one that could not
-// be started.
+// TestPool checks that a pool connects in advance, replaces the agents that Get returns, skips agents that ended in the
+// pool, and reports one that could not be started.
 func TestPool(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const answers = hello + "< {\"type\":\"user\"}\n" + done + "< eof\n"

@@ -30,7 +30,7 @@ func TestPromptWithInitialize(t *testing.T) {
 	})
 }
 
-// TestQueryRefusedInitialize checks that a query goes on without initialize.
+// TestQueryRefusedInitialize checks that a query continues without initialize.
 func TestQueryRefusedInitialize(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opts := plays(t, `
@@ -49,8 +49,8 @@ func TestQueryRefusedInitialize(t *testing.T) {
 	})
 }
 
-// TestRefusedInitializeWithGuards: hooks, callbacks and tools that would silently have
-// no effect end the conversation before a prompt is sent.
+// TestRefusedInitializeWithGuards checks that hooks, callbacks and tools that would
+// silently have no effect end the conversation before a prompt is sent.
 func TestRefusedInitializeWithGuards(t *testing.T) {
 	for name, set := range map[string]func(*parley.Options){
 		"Hooks":        func(o *parley.Options) { o.Hooks = []parley.Hook{parley.On("", on[*wire.PreToolUseInput])} },
@@ -86,7 +86,8 @@ func TestRefusedInitializeWithGuards(t *testing.T) {
 	}
 }
 
-// TestBlockedPrompt: a prompt that a hook blocked is not one that was answered.
+// TestBlockedPrompt checks that a prompt that a hook blocked does not count as
+// answered.
 func TestBlockedPrompt(t *testing.T) {
 	const blocked = `> {"type":"system","subtype":"informational","content":"no","level":"warning","prevent_continuation":true,"prompt_submit_outcome":{"kind":"blocked_by_hook","reason":"no"}}` + "\n"
 	for name, tt := range map[string]struct {
@@ -110,7 +111,7 @@ func TestBlockedPrompt(t *testing.T) {
 	}
 }
 
-// TestResultErrors checks what error follows which result and which end.
+// TestResultErrors checks the errors for results and exits.
 func TestResultErrors(t *testing.T) {
 	const success = `> {"type":"result","subtype":"success","is_error":false,"result":"fine"}` + "\n"
 	const failure = `> {"type":"result","subtype":"error_during_execution","is_error":true,"errors":["it broke","badly"]}` + "\n"
@@ -118,8 +119,8 @@ func TestResultErrors(t *testing.T) {
 	const state = `> {"type":"system","subtype":"session_state_changed","state":"idle"}` + "\n"
 	tests := map[string]struct {
 		steps   string
-		outcome wire.Outcome // of the *ResultError; completed if there is to be none
-		exit    int          // of the *ExitError; 0 if there is to be none
+		outcome wire.Outcome // of the *ResultError; completed if there is none
+		exit    int          // of the *ExitError; 0 if there is none
 		text    string       // in the error
 		results int
 	}{
@@ -177,7 +178,7 @@ func TestResultErrors(t *testing.T) {
 	}
 }
 
-// TestInputLifetime checks how long the agent can still be answered.
+// TestInputLifetime checks how long the agent's input stays open.
 func TestInputLifetime(t *testing.T) {
 	const started = `{"type":"system","subtype":"task_started","task_id":"t","task_type":%q,"description":"d"}`
 	const notified = `{"type":"system","subtype":"task_notification","task_id":"t","status":"completed","summary":"s"}`
@@ -393,7 +394,7 @@ func TestQueryStream(t *testing.T) {
 	}
 }
 
-// TestQueryStreamFails checks sequences of prompts that go wrong.
+// TestQueryStreamFails checks sequences of prompts that fail.
 func TestQueryStreamFails(t *testing.T) {
 	serve := func(t *testing.T) *parley.Options { return &parley.Options{Dialer: peer.AgentDialer(parrot.Agent{})} }
 	t.Run("panic", func(t *testing.T) {
@@ -436,8 +437,8 @@ func TestQueryStreamFails(t *testing.T) {
 	})
 }
 
-// TestQueryContext checks that the end of its context ends the agent, whatever the
-// loop does.
+// TestQueryContext checks that the end of its context ends the agent, whatever the loop
+// does.
 func TestQueryContext(t *testing.T) {
 	cause := errors.New("enough")
 	bubble(t, func(t *testing.T) {
@@ -476,7 +477,7 @@ func TestQueryContext(t *testing.T) {
 }
 
 // TestQueryLeft checks that leaving the loop ends the agent: at once and with an
-// interrupt if it is at work, without if it is done.
+// interrupt if it is working, without one if it is done.
 func TestQueryLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opts := plays(t, hello+`
@@ -495,7 +496,8 @@ func TestQueryLeft(t *testing.T) {
 	})
 }
 
-// TestIdleTimeoutIsExact: the bound counts from the last line, whenever that came.
+// TestIdleTimeoutIsExact checks that the limit counts from the last line, whenever that
+// arrived.
 func TestIdleTimeoutIsExact(t *testing.T) {
 	for _, spoke := range []time.Duration{0, time.Second, 59 * time.Second} {
 		bubble(t, func(t *testing.T) {
@@ -517,7 +519,8 @@ func TestIdleTimeoutIsExact(t *testing.T) {
 	}
 }
 
-// TestIdleTimeout checks that silence in a turn ends it, and what is not silence.
+// TestIdleTimeout checks that silence in a turn ends it, and what does not count as
+// silence.
 func TestIdleTimeout(t *testing.T) {
 	silent := func(a *agentEnd) int {
 		a.hello()
@@ -539,7 +542,7 @@ func TestIdleTimeout(t *testing.T) {
 				t.Errorf("Query: %v after %v", o.err, o.took)
 			}
 			c := connect(t, opts)
-			time.Sleep(3 * want) // nothing is asked
+			time.Sleep(3 * want) // there is no request
 			o = turn(t, c, "hi")
 			if !errors.As(o.err, &late) || late.After != want || o.took < want || o.took > 2*want {
 				t.Errorf("Turn: %v after %v", o.err, o.took)
@@ -562,7 +565,7 @@ func TestIdleTimeout(t *testing.T) {
 		})
 		opts.IdleTimeout = time.Minute
 		opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
-			time.Sleep(time.Hour) // somebody thinks about it
+			time.Sleep(time.Hour) // a person is thinking about it
 			return parley.Allow(), nil
 		}
 		wantResult(t, ask(t.Context(), opts, 0), "done")
@@ -581,8 +584,8 @@ func TestIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestWriteTimeout checks that an agent which stops reading is given up, and one
-// that reads slowly is not.
+// TestWriteTimeout checks that the session ends if an agent stops reading, and not if
+// it reads slowly.
 func TestWriteTimeout(t *testing.T) {
 	big := strings.Repeat("x", 4<<20)
 	bubble(t, func(t *testing.T) {
@@ -631,8 +634,8 @@ func TestWriteTimeout(t *testing.T) {
 	})
 }
 
-// TestStoppedReading checks that an agent which closed its input and waits for an
-// answer is not waited for until it is idle.
+// TestStoppedReading checks that the session does not wait for the idle timeout if an
+// agent closed its input and waits for a response.
 func TestStoppedReading(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opts := agent(t, func(a *agentEnd) int {

@@ -90,9 +90,9 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
-// TestQueueBehind holds that the producer takes lines apart while the consumer has much
-// to read, but none for one that does not read at all, and that it makes no difference
-// to what is read.
+// TestQueueBehind checks that the producer decodes lines while the consumer has much to
+// read, but not for a consumer that does not read at all, and that the result is the
+// same.
 func TestQueueBehind(t *testing.T) {
 	q := newQueue(16<<20, 64<<20)
 	defer q.discard()
@@ -140,8 +140,8 @@ func TestQueueBehind(t *testing.T) {
 	}
 }
 
-// TestQueueFilesShrink checks that what was read is freed though the queue never
-// gets empty.
+// TestQueueFilesShrink checks that the space of what was read is freed even if the
+// queue never becomes empty.
 func TestQueueFilesShrink(t *testing.T) {
 	q := newQueue(0, 1<<20)
 	q.spill.fileSize = 16 << 10
@@ -161,8 +161,8 @@ func TestQueueFilesShrink(t *testing.T) {
 	}
 }
 
-// TestQueueOverflow checks both bounds: what was taken in can be read, then comes
-// the error.
+// TestQueueOverflow checks both limits: accepted messages can be read, then comes the
+// error.
 func TestQueueOverflow(t *testing.T) {
 	for _, tt := range []struct{ memory, total int64 }{{1 << 10, 10 << 10}, {10 << 10, 10 << 10}, {100 << 10, 10 << 10}, {0, 10 << 10}, {10, 10}} {
 		q := newQueue(tt.memory, tt.total)
@@ -199,7 +199,7 @@ func TestQueueOverflow(t *testing.T) {
 	}
 }
 
-// TestQueueBadLines checks that a bad line is the same behind the file.
+// TestQueueBadLines checks that a bad line is unchanged after it was in a file.
 func TestQueueBadLines(t *testing.T) {
 	q := newQueue(0, 1<<20)
 	defer q.discard()
@@ -231,7 +231,7 @@ func TestQueueBadLines(t *testing.T) {
 			t.Errorf("%v is not %v", got.Err, want.Err)
 		}
 	}
-	// A line that turns out to be bad when it is taken apart.
+	// A line that turns out to be bad when it is decoded.
 	if err := q.pushLine([]byte("{oops")); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestQueueBadLines(t *testing.T) {
 	}
 }
 
-// TestQueueDisk checks a disk that takes nothing.
+// TestQueueDisk checks a disk that accepts nothing.
 func TestQueueDisk(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("TMPDIR means nothing here")
@@ -258,7 +258,7 @@ func TestQueueDisk(t *testing.T) {
 	}
 }
 
-// TestQueueEnd checks what close and discard leave.
+// TestQueueEnd checks the state after close and discard.
 func TestQueueEnd(t *testing.T) {
 	end := errors.New("the end")
 	q := newQueue(1<<10, 1<<20)
@@ -293,8 +293,8 @@ func TestQueueEnd(t *testing.T) {
 	}
 }
 
-// TestQueueContext checks that waiting ends with the context, and that nothing is
-// lost by that.
+// TestQueueContext checks that waiting ends with the context, and that nothing is lost
+// by it.
 func TestQueueContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1<<10, 1<<20)
@@ -375,8 +375,8 @@ func TestQueueModel(t *testing.T) {
 	}
 }
 
-// TestQueueDiscardWhilePushing checks that no file is left whenever the consumer
-// gives up.
+// TestQueueDiscardWhilePushing checks that no file is left, whenever the consumer gives
+// up.
 func TestQueueDiscardWhilePushing(t *testing.T) {
 	for range 20 {
 		q := newQueue(2<<20, 1<<30)

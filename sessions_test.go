@@ -8,8 +8,8 @@ import (
 	"github.com/parley-go/parley"
 )
 
-// The sessions are in the home of the user, which Windows calls USERPROFILE, or where
-// CLAUDE_CONFIG_DIR says.
+// TestSessionsDir checks that the sessions are in the home of the user, which Windows
+// calls USERPROFILE, or in CLAUDE_CONFIG_DIR.
 func TestSessionsDir(t *testing.T) {
 	home, profile, config := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)

@@ -16,9 +16,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// answering returns a dialer of agents that answer every prompt with one result,
-// whose fields are given as JSON. The schema that the agent is asked for goes to
-// schema.
+// answering returns a dialer of agents that answer every prompt with one result, whose
+// fields are given as JSON. The requested schema is stored in schema.
 func answering(result string, schema *string) transport.Dialer {
 	return transport.DialerFunc(func(context.Context, transport.Spec) (transport.Conn, error) {
 		conn, peer := transport.Pipe()
@@ -158,8 +157,8 @@ func TestRunAsFails(t *testing.T) {
 	}
 }
 
-// TestTurnAs: a client with a schema gives typed answers, turn by turn; one without is
-// an error.
+// TestTurnAs checks that a client with a schema returns typed answers, turn by turn,
+// and that one without returns an error.
 func TestTurnAs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		schema, err := parley.SchemaOf[[]int]()

@@ -28,8 +28,8 @@ func recording(t *testing.T) (*sdktrace.TracerProvider, *tracetest.InMemoryExpor
 	return p, spans
 }
 
-// TestTelemetry checks what a query tells: a span for the turn and one for each
-// callback, in the trace of the caller, which the agent is handed on.
+// TestTelemetry checks the telemetry of a query: a span for the turn and one for each
+// callback, in the trace of the caller, which is passed to the agent.
 func TestTelemetry(t *testing.T) {
 	traces, spans := recording(t)
 	reader := sdkmetric.NewManualReader()
@@ -126,8 +126,8 @@ func TestTelemetryTurns(t *testing.T) {
 	}
 }
 
-// TestNoTelemetry checks that a span in the context is handed on even if nothing is
-// to report, and that without one nothing is changed.
+// TestNoTelemetry checks that a span in the context is passed on even if there is no
+// telemetry, and that without one nothing changes.
 func TestNoTelemetry(t *testing.T) {
 	t.Setenv("TRACEPARENT", "inherited")
 	for _, valid := range []bool{false, true} {

@@ -230,7 +230,8 @@ func TestToolMistakes(t *testing.T) {
 	}
 }
 
-// The server works with the MCP SDK's own client and transports.
+// TestToolServerElsewhere checks that the server works with the MCP SDK's own client
+// and transports.
 func TestToolServerElsewhere(t *testing.T) {
 	tool := parley.NewTool("greet", "Greets.", func(ctx context.Context, in struct {
 		Name string `json:"name"`

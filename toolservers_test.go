@@ -23,13 +23,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A toolAgent is the agent's end of a connection, as far as tools need it. It
-// answers initialize, takes messages of servers, and sends what a test wants.
+// A toolAgent is the agent's end of a connection, as far as tools need it. It responds
+// to initialize, receives messages of servers, and sends the messages of a test.
 type toolAgent struct {
 	t    *testing.T
 	peer *transport.Peer
 
-	// took answers a message of a server; nil means with an empty success.
+	// took responds to a message of a server; nil means with an empty success.
 	took func(server string, message json.RawMessage) (payload, failure string)
 
 	mu      sync.Mutex
@@ -116,7 +116,7 @@ func (a *toolAgent) write(format string, args ...any) {
 	}
 }
 
-// start sends a message to a server. The channel gets the answer's payload.
+// start sends a message to a server. The channel receives the payload of the response.
 func (a *toolAgent) start(server, message string) (id string, answer chan string) {
 	answer = make(chan string, 1)
 	a.mu.Lock()
@@ -128,8 +128,7 @@ func (a *toolAgent) start(server, message string) (id string, answer chan string
 	return id, answer
 }
 
-// call sends a message to a server and returns the JSON-RPC message it is answered
-// with.
+// call sends a message to a server and returns the JSON-RPC response.
 func (a *toolAgent) call(server, message string) string {
 	a.t.Helper()
 	_, answer := a.start(server, message)
@@ -173,7 +172,7 @@ func connectTools(t *testing.T, servers map[string]*mcp.Server, options ...func(
 	return a, c
 }
 
-// leakChecked are the tests that look for goroutines when all their clients are
+// leakChecked are the tests that check for leaked goroutines when all their clients are
 // closed.
 var leakChecked sync.Map
 
@@ -258,11 +257,12 @@ func TestToolServerHandshake(t *testing.T) {
 	wantJSON(t, a.call("calc", `{"jsonrpc":"2.0","id":3,"method":"ping"}`), `{"jsonrpc":"2.0","id":3,"result":{}}`)
 }
 
-// An agent that has the manifests of the servers begins with a call.
+// TestToolServerWithoutHandshake checks that an agent that has the manifests of the
+// servers can start with a call.
 func TestToolServerWithoutHandshake(t *testing.T) {
 	a, _ := connectTools(t, map[string]*mcp.Server{"calc": ToolServer("calc", addTool())})
 	wantJSON(t, a.call("calc", callAdd), answerAdd)
-	// It may still introduce itself.
+	// It may still send initialize.
 	wantContains(t, a.call("calc", initMessage), `"serverInfo"`)
 	wantJSON(t, a.call("calc", callAdd), answerAdd)
 	// And again.
@@ -301,7 +301,7 @@ func TestToolServerErrors(t *testing.T) {
 	})
 }
 
-// blockTool waits until it is let go or cancelled.
+// blockTool returns a tool that blocks until it is released or cancelled.
 func blockTool(started chan<- string, release <-chan struct{}) *Tool {
 	return NewTool("block", "Waits.", func(ctx context.Context, in struct {
 		Name string `json:"name"`
@@ -330,7 +330,7 @@ func TestToolServerParallel(t *testing.T) {
 	if !slices.Equal(names, []string{"one", "two"}) {
 		t.Fatalf("started %v", names)
 	}
-	// The id is taken.
+	// The id is in use.
 	wantContains(t, a.call("b", callBlock("1", "three")), `"code":-32600`, "still being worked on")
 	wantContains(t, a.call("b", callBlock("1.0", "three")), `"code":-32600`)
 	close(release)
@@ -348,11 +348,11 @@ func TestToolServerCancel(t *testing.T) {
 		a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`,"reason":"enough"}}`)
 		wantContains(t, a.await(answer), `"id":`+id+`,`, `"isError":true`, "context canceled")
 	}
-	// A cancellation may be quicker than what it cancels. A call that was cancelled
-	// before it began does not begin.
+	// A cancellation may arrive before its call. A call that was cancelled before does
+	// not start.
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`)
 	wantContains(t, a.call("b", callBlock("6", "x")), `"id":6,`, "context canceled")
-	// One that is malformed does no harm.
+	// A malformed one does no harm.
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled"}`)
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}`)
 }
@@ -408,7 +408,8 @@ func TestToolServerCloseCancels(t *testing.T) {
 	}
 }
 
-// Close does not wait for ever for a tool that does not heed its context.
+// TestToolServerStubborn checks that Close does not wait forever for a tool that
+// ignores its context.
 func TestToolServerStubborn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := make(chan struct{})
@@ -458,7 +459,7 @@ func TestToolServerEnds(t *testing.T) {
 	wantJSON(t, a.call("d", callAdd), answerAdd)
 }
 
-// A new initialize ends what the agent asked before.
+// TestToolServerRestart checks that a new initialize ends the agent's earlier calls.
 func TestToolServerRestart(t *testing.T) {
 	started := make(chan string, 1)
 	a, _ := connectTools(t, map[string]*mcp.Server{"b": ToolServer("b", blockTool(started, nil))})
@@ -507,7 +508,8 @@ func TestToolServerNotifications(t *testing.T) {
 	wantJSON(t, a.call("p", callAdd), answerAdd)
 }
 
-// An agent that acknowledges nothing does not hold up a server.
+// TestToolServerFlood checks that an agent that acknowledges nothing does not block a
+// server.
 func TestToolServerFlood(t *testing.T) {
 	hold := make(chan struct{})
 	server := ToolServer("p", NewTool("work", "Reports.", func(ctx context.Context, _ struct{}) (int, error) {
@@ -672,7 +674,7 @@ func TestGuardServerOnce(t *testing.T) {
 	}
 }
 
-// serve runs ServeMCP on lines and returns what it wrote.
+// serve runs ServeMCP on lines and returns its output.
 func serve(t *testing.T, server *mcp.Server, lines ...string) []string {
 	t.Helper()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
@@ -699,7 +701,8 @@ func TestServeLines(t *testing.T) {
 	wantContains(t, strings.Join(out[1:], " "), `"code":-32600`, `"code":-32700`)
 }
 
-// Requests that were sent before the input ended are answered.
+// TestServeLinesAnswersAll checks that requests that were sent before the input ended
+// are answered.
 func TestServeLinesAnswersAll(t *testing.T) {
 	slow := NewTool("slow", "", func(ctx context.Context, _ struct{}) (string, error) {
 		testwait.Pause(20 * time.Millisecond)
@@ -746,7 +749,7 @@ func TestServeLinesContext(t *testing.T) {
 }
 
 func TestRejectedIsNoEnd(t *testing.T) {
-	// The MCP SDK goes on after errors with this code only.
+	// The MCP SDK continues only after errors with this code.
 	var rpc *jsonrpc.Error
 	if err := rejected("x"); !errors.As(err, &rpc) || rpc.Code != -32005 {
 		t.Errorf("rejected: %v", err)

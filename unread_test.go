@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// unread runs a turn of an agent that sends n messages and then asks for permission.
-// Its answer is waited for with but one message read.
+// unread runs a turn of an agent that sends n messages and then asks for permission. It
+// waits for the response with only one message read.
 func unread(t *testing.T, n, size int, opts parley.Options, then func()) {
 	t.Helper()
 	opts.Dialer = agent(t, func(a *agentEnd) int {
@@ -63,7 +63,7 @@ func TestUnread(t *testing.T) {
 	bubble(t, func(t *testing.T) { unread(t, 400, 100, parley.Options{}, nil) })
 }
 
-// TestUnreadSpills checks that up to 100 MB which nobody reads are not held in memory,
+// TestUnreadSpills checks that up to 100 MB of unread messages are not held in memory,
 // and leave no file.
 func TestUnreadSpills(t *testing.T) {
 	if runtime.GOOS != "windows" {
@@ -90,7 +90,7 @@ func TestUnreadSpills(t *testing.T) {
 	}
 }
 
-// TestOverflowEndsTurn checks that a consumer who falls behind too far learns of it.
+// TestOverflowEndsTurn checks that a consumer that falls too far behind gets an error.
 func TestOverflowEndsTurn(t *testing.T) {
 	for name, bounds := range map[string][2]int64{"file": {64 << 10, 1 << 20}, "memory": {4 << 20, 1 << 20}} {
 		t.Run(name, func(t *testing.T) {
@@ -130,8 +130,8 @@ func TestOverflowEndsTurn(t *testing.T) {
 	}
 }
 
-// TestUnreadWithoutTemporaryFiles: where no temporary file can be written, the error
-// says so, and does not blame the agent.
+// TestUnreadWithoutTemporaryFiles checks that the error says so if no temporary file
+// can be written, and does not blame the agent.
 func TestUnreadWithoutTemporaryFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("TMPDIR means nothing here")

@@ -8,8 +8,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// FuzzAnswer gives answers to a question about a tool: the agent receives allow or deny and nothing else, and
-// who may approve only changes neither the input of the call nor the rules.
+// FuzzAnswer gives answers to a question about a tool. It checks that the agent receives only allow or deny,
+// and that an actor who may only approve changes neither the input of the call nor the rules.
 func FuzzAnswer(f *testing.F) {
 	for _, response := range []string{
 		`{"behavior":"allow"}`, `{"behavior":"deny","message":"no"}`, `{"behavior":"allow","updatedInput":{"command":"ls","n":1.0}}`, `{"behavior":"allow","updatedInput":null}`,

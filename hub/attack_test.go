@@ -21,9 +21,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A uuid stands for one prompt, whoever sends it, how often, and however late: the same
-// prompt is accepted once, and another one under its uuid is refused, so that nobody takes
-// it for accepted.
+// TestPromptUUIDStandsForOnePrompt checks that a uuid identifies one prompt, no matter who
+// sends it, how often, and how late: the same prompt is accepted once, and another one with
+// the same uuid is rejected, so that nobody believes that it was accepted.
 func TestPromptUUIDStandsForOnePrompt(t *testing.T) {
 	backends := map[string]func(t *testing.T) hub.Backend{
 		"memory": func(*testing.T) hub.Backend { return &hub.Memory{} },
@@ -67,7 +67,7 @@ func promptUUIDs(t *testing.T, b hub.Backend) {
 	check("by a gateway", gateway.hub.Session(s.ID()))
 	gateway.hub.Close()
 
-	// Its item leaves the inbox.
+	// Its item is removed from the inbox.
 	filler := strings.Repeat("x", 20_000)
 	for i := range 4 {
 		prompt(t, s, fmt.Sprint("filler ", i, filler))
@@ -106,8 +106,8 @@ func promptUUIDs(t *testing.T, b hub.Backend) {
 	}
 }
 
-// The inbox of a session does not grow with its prompts, and each has its turn once, also
-// if it is sent again when its item is gone.
+// TestInboxIsBounded checks that the inbox of a session does not grow with its prompts, and
+// that each prompt has one turn, even if it is sent again when its item is gone.
 func TestInboxIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const prompts = 220
@@ -159,9 +159,10 @@ func TestInboxIsBounded(t *testing.T) {
 	})
 }
 
-// An answer that is given as its question expires counts, or it does not: whoever gave it
-// learns which, there is one answer, and the call runs if and only if it was allowed. An
-// answer that is given later does not count, also if no hub ran when the question expired.
+// TestAnswerAsTheQuestionExpires checks answers that arrive when their question expires.
+// Such an answer is accepted or not: its sender learns which, there is one answer, and the
+// call runs if and only if it was allowed. A later answer is not accepted, even if no hub
+// ran when the question expired.
 func TestAnswerAsTheQuestionExpires(t *testing.T) {
 	for _, at := range []time.Duration{-time.Second, -time.Millisecond, -time.Nanosecond, 0, time.Nanosecond, time.Millisecond, time.Second} {
 		t.Run(at.String(), func(t *testing.T) {
@@ -232,7 +233,7 @@ func answerAfterExpiryWithoutHub(t *testing.T) {
 	one := attach(t, s, ann, 0)
 	prompt(t, s, "Do it.")
 	ask := data[hub.Ask](t, one.kind(hub.KindAsk))
-	ice.freeze() // it is gone
+	ice.freeze() // its process is gone
 	defer first.hub.Close()
 	defer func() {
 		ice.thaw()
@@ -263,7 +264,7 @@ func answerAfterExpiryWithoutHub(t *testing.T) {
 	}
 }
 
-// asksOnce is a turn with one call that is asked about, whatever comes of it.
+// asksOnce is a turn with one call that needs permission, whatever the answer.
 func asksOnce(file *string) func() *parleytest.Model {
 	return func() *parleytest.Model {
 		return parleytest.Script(
@@ -276,8 +277,8 @@ func asksOnce(file *string) func() *parleytest.Model {
 	}
 }
 
-// A backend that fails to store answers of the hub for a while delays the expiry of a
-// question, and does not prevent it.
+// TestExpiryIsTriedAgain checks that a backend that fails to store answers of the hub for a
+// while delays the expiry of a question, and does not prevent it.
 func TestExpiryIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &failing{Backend: &hub.Memory{}, prefix: "answer/", left: 3}
@@ -299,12 +300,12 @@ func TestExpiryIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A failing backend does not store some items at first.
+// A failing backend fails to store some items at first.
 type failing struct {
 	hub.Backend
 	prefix string
 	mu     sync.Mutex
-	left   int // how often
+	left   int // how many more times
 }
 
 func (f *failing) Put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
@@ -320,9 +321,9 @@ func (f *failing) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 	return f.Backend.Put(ctx, id, item)
 }
 
-// Hosts take a session from each other at random moments, also while they answer: every call
-// is decided by a host and runs once, the tools of the host stay available, and whoever is
-// superseded learns it.
+// TestHostTakeoverAtRandomMoments lets hosts take over a session from each other at random
+// moments, also while they answer. It checks that every call is decided by a host and runs
+// once, that the tools of the host stay available, and that a superseded host learns it.
 func TestHostTakeoverAtRandomMoments(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -405,7 +406,7 @@ func takeovers(t *testing.T, random *rand.Rand) {
 	}
 	close(done)
 	work.Wait()
-	time.Sleep(time.Second) // hosts that were superseded while they answered
+	time.Sleep(time.Second) // for hosts that were superseded while they answered
 	mu.Lock()
 	defer mu.Unlock()
 	for i, h := range hosts {
@@ -448,7 +449,7 @@ func takeovers(t *testing.T, random *rand.Rand) {
 	w.stop()
 }
 
-// answerMCP answers a message to the server of a host that has one tool.
+// answerMCP responds to a message for the server of a host that has one tool.
 func answerMCP(message json.RawMessage, count func(n string)) (json.RawMessage, error) {
 	var m struct {
 		ID     json.RawMessage
@@ -477,9 +478,10 @@ func answerMCP(message json.RawMessage, count func(n string)) (json.RawMessage, 
 	return json.RawMessage(`{"mcp_response":{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + result + `}}`), nil
 }
 
-// Viewers that are attached go on when the conversation is cleared, and when the session is
-// copied in the middle of a turn: numbers follow each other, the copy asks nothing that
-// belongs to the original, and a later hub continues behind the clear.
+// TestClearAndForkWithViewersAttached checks that attached viewers continue when the
+// conversation is cleared, and when the session is copied in the middle of a turn: numbers
+// are consecutive, the copy asks nothing that belongs to the original, and a later hub
+// continues after the clear.
 func TestClearAndForkWithViewersAttached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hub.Memory{}
@@ -558,7 +560,8 @@ func TestClearAndForkWithViewersAttached(t *testing.T) {
 	})
 }
 
-// A command that runs in the background does not delay the end of a hub or of a session.
+// TestBackgroundCommandDelaysNoEnd checks that a background command does not delay the end
+// of a hub or of a session.
 func TestBackgroundCommandDelaysNoEnd(t *testing.T) {
 	for _, how := range []string{"close", "stop"} {
 		t.Run(how, func(t *testing.T) {

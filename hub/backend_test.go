@@ -27,7 +27,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// The backends use no time but that of timers, so that they run in a bubble.
+// TestBackendsInBubble checks that the backends use only the time of timers, so that
+// they run in a bubble.
 func TestBackendsInBubble(t *testing.T) {
 	for name, b := range map[string]hub.Backend{"Memory": &hub.Memory{}, "Files": &hub.Files{Dir: t.TempDir()}} {
 		t.Run(name, func(t *testing.T) {

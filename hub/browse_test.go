@@ -12,8 +12,9 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Titles and archives are changed without an agent, lists and entries open no session,
-// and whoever watches the hub sees the last state of each session.
+// TestBrowsingOpensNothing checks that titles and archives are changed without an
+// agent, that lists and entries open no session, and that watchers of the hub see the
+// last state of each session.
 func TestBrowsingOpensNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &hub.Memory{}, func() *parleytest.Model { t.Error("an agent was started"); return nil }).start()
@@ -98,7 +99,8 @@ func (b slowBackend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 	return b.Backend.Lease(ctx, id)
 }
 
-// Creating a session that exists fails, and disturbs nobody who uses it meanwhile.
+// TestCreatingAgainDisturbsNobody checks that creating an existing session fails, and
+// does not disturb its users.
 func TestCreatingAgainDisturbsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, slowBackend{&hub.Memory{}}, nil).start()

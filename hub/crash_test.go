@@ -21,7 +21,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// writes is a turn with one call that is asked about.
+// writes is a turn with one call that needs permission.
 func writes(file *string) func() *parleytest.Model {
 	return func() *parleytest.Model {
 		return parleytest.Script(
@@ -84,9 +84,9 @@ func (f *frozen) Inbox(ctx context.Context, id string, after uint64, follow bool
 	}
 }
 
-// A question that was asked before its hub was lost is answered after it, while no hub
-// runs the session and while another one does. The call never runs twice, whether the first
-// hub is stopped for long, still runs without knowing, or was closed.
+// TestQuestionSurvivesItsHub answers a question after its hub was lost, while no hub runs the
+// session and while another one does. It checks that the call never runs twice, whether the
+// first hub is stopped for long, still runs without knowing, or was closed.
 func TestQuestionSurvivesItsHub(t *testing.T) {
 	for _, when := range []string{"before the next hub", "by the next hub"} {
 		for _, first := range []string{"stopped", "running", "closed"} {
@@ -133,8 +133,8 @@ func questionSurvives(t *testing.T, late bool, fate string) {
 		}
 	}
 	over := two.until("end of the turn", func(e hub.Entry) bool {
-		// A first hub that still runs may end the turn itself, and lose the session with
-		// the result.
+		// A first hub that still runs may end the turn itself, and lose the session together
+		// with the result.
 		return typeOf(e) == "result" || e.Kind == hub.KindEnded && fate == "running"
 	})
 	if !strings.Contains(string(over.Data), uuid) || typeOf(over) == "result" && !strings.Contains(string(over.Data), `"result":"Done."`) {
@@ -170,8 +170,8 @@ func mustJSON(t *testing.T, v any) json.RawMessage {
 	return raw
 }
 
-// A prompt is accepted once, however often it is sent, and prompts have their turns in
-// order.
+// TestPromptsQueueAndAreAcceptedOnce checks that a prompt is accepted once, however often it is
+// sent, and that prompts have their turns in order.
 func TestPromptsQueueAndAreAcceptedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
@@ -200,7 +200,7 @@ func TestPromptsQueueAndAreAcceptedOnce(t *testing.T) {
 		}
 		w.result()
 		w.phase(hub.Idle)
-		if _, err := s.Prompt(t.Context(), ann, m); err != nil { // again, long after
+		if _, err := s.Prompt(t.Context(), ann, m); err != nil { // again, much later
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -220,8 +220,8 @@ func TestPromptsQueueAndAreAcceptedOnce(t *testing.T) {
 	})
 }
 
-// An agent that has nothing to do ends after a minute; the next prompt starts it again,
-// and the conversation goes on.
+// TestIdleAgentIsClosedAndResumed checks that an idle agent ends after a minute, that the next
+// prompt starts it again, and that the conversation continues.
 func TestIdleAgentIsClosedAndResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		starts := 0
@@ -260,7 +260,8 @@ func TestIdleAgentIsClosedAndResumed(t *testing.T) {
 	})
 }
 
-// After an interrupt was acknowledged nothing starts, also if the hub dies right then.
+// TestInterruptedTurnDoesNotContinue checks that nothing starts after an interrupt was
+// acknowledged, even if the hub dies right then.
 func TestInterruptedTurnDoesNotContinue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &hub.Memory{}
@@ -273,7 +274,7 @@ func TestInterruptedTurnDoesNotContinue(t *testing.T) {
 		m.Expire(s.ID()) // the first hub is lost
 		one.cancel()
 		second := newRig(t, m, writes(&file))
-		// No agent can be started here, so that the interrupt comes before it.
+		// No agent can be started here, so that the interrupt comes first.
 		starts := 0
 		agent := second.cfg.Agent
 		second.cfg.Agent = func(ctx context.Context, s hub.Start) (*parley.Options, error) {
@@ -303,8 +304,8 @@ func TestInterruptedTurnDoesNotContinue(t *testing.T) {
 	})
 }
 
-// Rules and modes that an answer sets for the session still apply after its agent was
-// closed and started again, also after a trim.
+// TestAnswersForTheSessionOutliveTheAgent checks that rules and modes that an answer sets for
+// the session still apply after its agent was restarted, also after a trim.
 func TestAnswersForTheSessionOutliveTheAgent(t *testing.T) {
 	for name, update := range map[string]string{
 		"rule": `{"type":"addRules","behavior":"allow","destination":"session","rules":[{"toolName":"Bash","ruleContent":"touch:*"}]}`,
@@ -341,8 +342,8 @@ func TestAnswersForTheSessionOutliveTheAgent(t *testing.T) {
 	}
 }
 
-// A taped backend notes everything that is written, so that one can be made that holds what a
-// process had written when it died at any time.
+// A taped backend records everything that is written, so that a test can make a backend that
+// holds what a process had written when it died at any time.
 type taped struct {
 	hub.Backend
 	mu   sync.Mutex
@@ -350,7 +351,7 @@ type taped struct {
 }
 
 type written struct {
-	entries []hub.Entry // if it was an append
+	entries []hub.Entry // for an append
 	do      func(hub.Backend) error
 }
 
@@ -380,7 +381,7 @@ func (b *taped) Rest(_ context.Context, id string) error {
 	return b.note(written{do: func(b hub.Backend) error { return b.Rest(context.Background(), id) }})
 }
 
-// crashed returns a backend with what was written.
+// crashed returns a backend with the recorded writes.
 func crashed(t *testing.T, tape []written) *taped {
 	t.Helper()
 	b := &taped{Backend: &hub.Memory{}}
@@ -392,9 +393,9 @@ func crashed(t *testing.T, tape []written) *taped {
 	return b
 }
 
-// A prompt that was accepted has one result, wherever its hub dies, and wherever the
-// next one does: also between the last record of the turn and its result, and before its prompt
-// is recorded. No turn ends without a result.
+// TestPromptHasOneResultWhereverHubsDie checks that an accepted prompt has one result, wherever
+// its hub dies, and wherever the next one does: also between the last record of the turn and
+// its result, and before its prompt is recorded. No turn ends without a result.
 func TestPromptHasOneResultWhereverHubsDie(t *testing.T) {
 	model := func() *parleytest.Model {
 		return parleytest.Script(
@@ -449,7 +450,7 @@ func TestPromptHasOneResultWhereverHubsDie(t *testing.T) {
 	has := func(tape []written, ok func(e hub.Entry) bool) bool {
 		return slices.ContainsFunc(tape, func(w written) bool { return slices.ContainsFunc(w.entries, ok) })
 	}
-	step := 19 // of the places where the second hub dies
+	step := 19 // between the places where the second hub dies
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
 		step = 1
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// A prompt that waits can be taken back the moment it was accepted: while it is in the inbox,
-// and while it is on its way to the agent.
+// TestDropAtOnce checks that a prompt can be dropped right after it was accepted: while it is
+// in the inbox, and while it is being sent to the agent.
 func TestDropAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "effects")

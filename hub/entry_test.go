@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Reading a line the quick way and by a JSON decoder is the same.
+// FuzzParseEntry checks that parseQuick and a JSON decoder return the same.
 func FuzzParseEntry(f *testing.F) {
 	for _, e := range []Entry{
 		{N: 1, Kind: KindOwner, Time: time.UnixMilli(1e12), Epoch: 1, Data: json.RawMessage(`{"hub":"a"}`)},
@@ -34,7 +34,7 @@ func FuzzParseEntry(f *testing.F) {
 		}
 		again, err := ParseEntry(append([]byte(" "), line...)) // never quick
 		if err != nil {
-			if !json.Valid(quick.Data) { // such as data behind which more members come
+			if !json.Valid(quick.Data) { // for example data that is followed by more members
 				return
 			}
 			t.Fatalf("%s: read as %+v, and not by a decoder: %v", line, quick, err)
@@ -45,8 +45,8 @@ func FuzzParseEntry(f *testing.F) {
 	})
 }
 
-// A journal whose process was killed in the middle of a line is read without it, and
-// continues with the same number.
+// TestTornLineIsRemoved checks that a journal whose process was killed in the middle of
+// a line is read without that line, and continues with the same number.
 func TestTornLineIsRemoved(t *testing.T) {
 	id, dir := session.NewID(), t.TempDir()
 	files := &Files{Dir: dir}

@@ -15,7 +15,7 @@ import (
 	"github.com/parley-go/parley"
 )
 
-// A fullDisk is a file on a disk that has room for so many bytes.
+// A fullDisk is a file on a disk with room for a number of bytes.
 type fullDisk struct {
 	*os.File
 	room int64
@@ -29,8 +29,9 @@ func (d fullDisk) WriteAt(p []byte, at int64) (int, error) {
 	return d.File.WriteAt(p, at)
 }
 
-// On a disk that is full, whole lines that were written stay: somebody may have read them,
-// and their numbers are taken. The rest is not there, and the next append follows.
+// TestFullDisk checks that on a full disk the whole lines that were written stay, because
+// somebody may have read them, and their numbers are used. The rest is removed, and the next
+// append follows.
 func TestFullDisk(t *testing.T) {
 	entry := func(n uint64) Entry {
 		return Entry{N: n, Kind: KindPrompt, Time: time.Now(), Data: json.RawMessage(fmt.Sprintf(`{"uuid":"%d"}`, n))}
@@ -76,8 +77,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A session that is removed disappears at once. Files that a killed process left of it do no
-// harm.
+// TestDeleteAgain checks that a removed session disappears at once, and that files of it
+// that a killed process left behind do no harm.
 func TestDeleteAgain(t *testing.T) {
 	f := &Files{Dir: t.TempDir()}
 	id := "11111111-1111-4111-8111-111111111111"
@@ -104,7 +105,7 @@ func TestDeleteAgain(t *testing.T) {
 	}
 }
 
-// A restless backend has the owner of a session go to rest just before an item is put.
+// A restless backend makes the owner of a session rest just before an item is put.
 type restless struct{ *Memory }
 
 func (r restless) Put(ctx context.Context, id string, item Item) (Item, error) {
@@ -114,7 +115,8 @@ func (r restless) Put(ctx context.Context, id string, item Item) (Item, error) {
 	return r.Memory.Put(ctx, id, item)
 }
 
-// A prompt that comes while the owner of its session goes to rest is not forgotten.
+// TestPromptWhileTheOwnerGoesToRest checks that a prompt that arrives while the owner of its
+// session rests is not forgotten.
 func TestPromptWhileTheOwnerGoesToRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := restless{&Memory{}}

@@ -13,7 +13,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A gateway creates, shows and prompts sessions; an agent runs in the hub that is none.
+// TestGatewayRunsNoAgents checks that a gateway creates, shows and prompts sessions, and that the
+// agent runs in the other hub.
 func TestGatewayRunsNoAgents(t *testing.T) {
 	b := new(hub.Memory)
 	gateway, err := hub.New(hub.Config{Backend: b, Gateway: true, Agent: func(context.Context, hub.Start) (*parley.Options, error) {
@@ -62,10 +63,10 @@ func TestGatewayRunsNoAgents(t *testing.T) {
 	}
 }
 
-// A breaking backend fails once where it follows a journal, as one does that lost its connection.
+// A breaking backend fails once while it follows a journal, like one that lost its connection.
 type breaking struct {
 	*hub.Memory
-	fails chan struct{} // closed when it shall fail
+	fails chan struct{} // closed when it must fail
 	did   atomic.Bool
 }
 
@@ -84,8 +85,8 @@ func (b *breaking) Read(ctx context.Context, id string, after uint64, follow boo
 	}
 }
 
-// A gateway that could not follow a journal for a while opens the session again: its viewers miss
-// nothing.
+// TestGatewayFollowsAgainAfterAnError checks that a gateway that could not follow a journal for a
+// while reopens the session, and that its viewers miss nothing.
 func TestGatewayFollowsAgainAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := new(hub.Memory)

@@ -36,8 +36,8 @@ type rig struct {
 	hub     *hub.Hub
 }
 
-// newRig returns a rig over a backend; agents keep their records in the journal. Models
-// are made by model, which is called for each start of an agent.
+// newRig returns a rig for a backend; agents keep their records in the journal. The
+// function model makes a model for each start of an agent.
 func newRig(t *testing.T, b hub.Backend, model func() *parleytest.Model) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), backend: b}
@@ -76,7 +76,7 @@ func prompt(t *testing.T, s *hub.Session, text string) string {
 	return id
 }
 
-// A watch is what a viewer receives.
+// A watch holds the events that a viewer receives.
 type watch struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -101,7 +101,7 @@ func attach(t *testing.T, s *hub.Session, by hub.Actor, after uint64) *watch {
 	return w
 }
 
-// until receives events until one is as wanted.
+// until receives events until ok accepts one.
 func (w *watch) until(what string, ok func(hub.Entry) bool) hub.Entry {
 	w.t.Helper()
 	for {
@@ -161,7 +161,7 @@ func (w *watch) stop() {
 	<-w.done
 }
 
-// kinds names what was received, without pieces of answers.
+// kinds lists the kinds of the received entries, without pieces of answers.
 func (w *watch) kinds() string {
 	var names []string
 	for _, e := range w.all {
@@ -184,7 +184,7 @@ func typeOf(e hub.Entry) string {
 	return m.Type
 }
 
-// numbered are the entries of a list that have a number, as lines.
+// numbered returns the numbered entries of a list, as lines.
 func numbered(entries []hub.Entry) []string {
 	var lines []string
 	for _, e := range entries {
@@ -195,7 +195,7 @@ func numbered(entries []hub.Entry) []string {
 	return lines
 }
 
-// stored are the numbered entries of a journal, as lines.
+// stored returns the numbered entries of a journal, as lines.
 func stored(t *testing.T, b hub.Backend, id string) []string {
 	t.Helper()
 	var all []hub.Entry
@@ -212,8 +212,9 @@ func allow(ask hub.Ask) hub.Answer {
 	return hub.Answer{Ask: ask.ID, Shown: ask.Hash, Response: json.RawMessage(`{"behavior":"allow"}`)}
 }
 
-// The hub in one test: a session, two viewers, a prompt, a question that the one who
-// may approve answers, and the result; then a third viewer that has missed everything.
+// TestHub is the hub in one test: a session, two viewers, a prompt, a question that a
+// viewer who may approve answers, and the result; then a third viewer that has missed
+// everything.
 func TestHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := ""

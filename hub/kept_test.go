@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// An answer is kept for one identical call of an agent that cannot continue its turn,
-// whatever the order of the members of the input, and for no other.
+// TestKeptAnswerCountsOnce checks that an answer is kept for one identical call of an agent
+// that cannot continue its turn, in any order of the members of the input, and for no other
+// call.
 func TestKeptAnswerCountsOnce(t *testing.T) {
 	question := func(id, use, input string) *Ask {
 		return &Ask{ID: id, Kind: AskPermission, Tool: "Bash", ToolUseID: use, Request: json.RawMessage(`{"subtype":"can_use_tool","tool_name":"Bash","input":` + input + `,"tool_use_id":"` + use + `"}`)}
@@ -16,7 +17,7 @@ func TestKeptAnswerCountsOnce(t *testing.T) {
 		f.add(&Entry{N: f.n + 1, Kind: k, Data: mustJSON(v)})
 	}
 	apply(KindAsk, question("one", "u1", `{"command":"make","timeout":5}`))
-	from := f.n // another agent begins
+	from := f.n // another agent starts
 	apply(KindAnswer, Answer{Ask: "one", Outcome: Answered})
 	if f.sameAsk(question("two", "u2", `{"command":"make test","timeout":5}`), from) != nil {
 		t.Error("the answer counts for another call")
@@ -38,8 +39,8 @@ func TestKeptAnswerCountsOnce(t *testing.T) {
 	}
 }
 
-// A subagent in the background sends messages after the result of the turn that started it:
-// the session is idle nevertheless.
+// TestSubagentInTheBackgroundIsNoTurn checks that the session is idle although a background
+// subagent sends messages after the result of the turn that started it.
 func TestSubagentInTheBackgroundIsNoTurn(t *testing.T) {
 	f := newFold()
 	for _, c := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// TestPowerCutLosesNothingAccepted cuts the power after every sync and every call: entries, items of
-// the inbox and sessions that have work, once accepted, are there afterwards.
+// TestPowerCutLosesNothingAccepted cuts the power after every sync and every call, and checks that
+// accepted entries, inbox items and sessions with work are there afterwards.
 func TestPowerCutLosesNothingAccepted(t *testing.T) {
 	const id = "11111111-1111-4111-8111-111111111111"
 	accepted := map[string]bool{}
@@ -67,7 +67,7 @@ func TestPowerCutLosesNothingAccepted(t *testing.T) {
 		}
 		disk.Cut(fmt.Sprint("behind entry ", n))
 	}
-	// A process that died before it synced anything, and one that goes on.
+	// A process that died before it synced anything, and one that continues.
 	add(&Files{Dir: dir, Durability: session.Write}, false)
 	f := &Files{Dir: dir, Durability: session.Fsync}
 	for range 4 {

@@ -15,8 +15,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Schedules fire while nobody is attached, survive the hub, never fire twice, and say
-// what was missed; a wake-up that was missed fires late.
+// TestSchedules checks that schedules fire while nobody is attached, survive the hub, never
+// fire twice, and report missed times, and that a missed wake-up fires late.
 func TestSchedules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &hub.Memory{}
@@ -87,8 +87,8 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
-// A hub of one front end leaves schedules, and sessions that another process left behind,
-// to the hub of the user.
+// TestOwnOnlyHubLeavesTheRestAlone checks that a hub of one front end leaves schedules, and
+// sessions that another process left behind, to the hub of the user.
 func TestOwnOnlyHubLeavesTheRestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &hub.Memory{}
@@ -118,7 +118,7 @@ func TestOwnOnlyHubLeavesTheRestAlone(t *testing.T) {
 	})
 }
 
-// promptTexts are the prompts of a session's journal.
+// promptTexts returns the prompts of a session's journal.
 func promptTexts(t *testing.T, b hub.Backend, id string) (texts []string) {
 	t.Helper()
 	for _, line := range stored(t, b, id) {
@@ -140,8 +140,9 @@ func promptTexts(t *testing.T, b hub.Backend, id string) (texts []string) {
 
 func sayOK() *parleytest.Model { return parleytest.Script().Default(parleytest.Say("ok")).Model() }
 
-// The hub keeps the schedules of an agent's tools: they fire when the agent has long
-// ended and after a restart, once for each time, and /loop is one of its schedules.
+// TestScheduledByTheAgent checks that the hub keeps the schedules of an agent's tools: they
+// fire long after the agent has ended and after a restart, once for each time, and /loop is
+// one of its schedules.
 func TestScheduledByTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &hub.Memory{}
@@ -205,8 +206,8 @@ func TestScheduledByTheAgent(t *testing.T) {
 	})
 }
 
-// Schedules that are added and removed where another hub fires them reach that one, and
-// the next hub goes on when it ends.
+// TestSchedulesReachTheHubThatFires checks that schedules that are added and removed in one
+// hub reach the hub that fires them, and that the next hub continues when it ends.
 func TestSchedulesReachTheHubThatFires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &hub.Memory{}
@@ -253,9 +254,9 @@ func TestSchedulesReachTheHubThatFires(t *testing.T) {
 	})
 }
 
-// A schedule whose last prompt still waits fires no other one, and says later how many were
-// left out. One whose session cannot be opened keeps no other from firing; one whose session
-// was removed is removed.
+// TestSchedulesDoNotPileUp checks that a schedule whose last prompt is still queued does not
+// fire, and reports later how many times were left out. A schedule whose session cannot be
+// opened does not keep others from firing; one whose session was removed is removed.
 func TestSchedulesDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &hub.Memory{}
@@ -272,7 +273,7 @@ func TestSchedulesDoNotPileUp(t *testing.T) {
 		if err := gone.Remove(t.Context(), ann); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(61 * time.Minute) // the first asks, the second waits
+		time.Sleep(61 * time.Minute) // the first asks, the second is queued
 		if got := promptTexts(t, m, s.ID()); len(got) != 2 {
 			t.Errorf("prompts %q", got)
 		}

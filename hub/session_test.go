@@ -23,8 +23,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// The first answer wins, the others learn whose it was; nobody answers what was not
-// shown, or changes more than it may.
+// TestAnswers checks that the first answer wins, that the others learn whose it was,
+// and that nobody can answer a question that was not shown, or change more than
+// permitted.
 func TestAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := ""
@@ -86,7 +87,8 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// A question that nobody answers in time is answered with no.
+// TestQuestionExpires checks that a question that nobody answers in time denies the
+// request.
 func TestQuestionExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := ""
@@ -118,8 +120,9 @@ func TestQuestionExpires(t *testing.T) {
 	})
 }
 
-// Hooks go to the host that registered them alone; while it is away they wait, and then
-// expire; a second host is refused, or takes over; questions go to hosts, too.
+// TestHosts checks that hooks go only to the host that registered them. While it is
+// away they wait, and then expire. A second host is rejected, or takes over. Questions
+// go to hosts, too.
 func TestHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
@@ -177,7 +180,7 @@ func TestHosts(t *testing.T) {
 		if !errors.Is(first.Err(), hub.ErrSuperseded) || second.Epoch() <= first.Epoch() {
 			t.Errorf("the first host ends with %v, epochs %d and %d", first.Err(), first.Epoch(), second.Epoch())
 		}
-		// It goes away: its hook waits for it.
+		// The host goes away: its hook waits for it.
 		second.Close()
 		calls = nil
 		prompt(t, s, "two")
@@ -194,7 +197,7 @@ func TestHosts(t *testing.T) {
 		if want := []call{{"third", "hook_callback"}, {"third", "can_use_tool"}}; !slices.Equal(calls, want) {
 			t.Errorf("calls %v", calls)
 		}
-		// It goes away and does not come back: what the hook guards is not done.
+		// The host goes away and does not come back: the hook's action is denied.
 		third.Close()
 		prompt(t, s, "three")
 		w.phase(hub.RequiresAction)
@@ -203,7 +206,7 @@ func TestHosts(t *testing.T) {
 			if w.all = append(w.all, e); typeOf(e) == "result" {
 				break
 			}
-			if e.Kind == hub.KindAsk { // should the agent ask all the same
+			if e.Kind == hub.KindAsk { // in case the agent asks nevertheless
 				s.Answer(t.Context(), ann, hub.Answer{Ask: data[hub.Ask](t, e).ID, Shown: data[hub.Ask](t, e).Hash, Response: json.RawMessage(`{"behavior":"deny","message":"no"}`)})
 			}
 		}
@@ -217,8 +220,9 @@ func TestHosts(t *testing.T) {
 	})
 }
 
-// A viewer that does not read loses pieces of answers, then its connection, with the
-// number to go on from; it misses no entry. The agent does not wait for it.
+// TestSlowViewer checks that a viewer that does not read loses pieces of answers, then
+// its connection, with the number to continue from. It misses no entry, and the agent
+// does not wait for it.
 func TestSlowViewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := strings.Repeat("word ", 4000)
@@ -274,8 +278,9 @@ func TestSlowViewer(t *testing.T) {
 	})
 }
 
-// A session that was begun outside of a hub gets numbers when it is opened, and those
-// that are added outside later get the next ones.
+// TestSessionFromOutside checks that the messages of a session that began outside of a
+// hub get numbers when it is opened, and that messages that are added outside later get
+// the next ones.
 func TestSessionFromOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &session.Memory{}
@@ -330,7 +335,8 @@ func attachError(t *testing.T, s *hub.Session) (err error) {
 	return err
 }
 
-// Forks begin with 1, rewinding and trimming change no number.
+// TestForkRewindTrim checks that the numbers of forks start at 1, and that rewinding
+// and trimming change no number.
 func TestForkRewindTrim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
@@ -373,7 +379,7 @@ func TestForkRewindTrim(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.stop()
-		time.Sleep(5 * time.Minute) // the session is closed and opened again
+		time.Sleep(5 * time.Minute) // the session is closed and reopened
 		late := attach(t, s, viewer, 2)
 		late.phase(hub.Idle)
 		if late.all[0].Kind != hub.KindTrimmed || late.all[0].N != 0 || data[hub.Trimmed](t, late.all[0]).Before != 5 {
@@ -388,7 +394,7 @@ func TestForkRewindTrim(t *testing.T) {
 	})
 }
 
-// Attaching with 10,000 events takes at most 60 ms.
+// TestAttachTime checks that attaching with 10,000 events takes at most 60 ms.
 func TestAttachTime(t *testing.T) {
 	files := &hub.Files{Dir: t.TempDir(), Durability: session.Write}
 	id := session.NewID()
@@ -429,7 +435,8 @@ func TestAttachTime(t *testing.T) {
 	}
 }
 
-// A thousand sessions that are closed add at most 20 MB.
+// TestClosedSessionsCostLittle checks that a thousand closed sessions add at most 20
+// MB.
 func TestClosedSessionsCostLittle(t *testing.T) {
 	n := 100
 	if os.Getenv("PARLEY_TEST_LONG") != "" {

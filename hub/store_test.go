@@ -9,7 +9,8 @@ import (
 	"github.com/parley-go/parley/session/sessiontest"
 )
 
-// The journal of a session is a store for the records of its agent.
+// TestJournalIsStore checks that the journal of a session is a store for the records of
+// its agent.
 func TestJournalIsStore(t *testing.T) {
 	sessiontest.Run(t, func(t *testing.T) session.Store {
 		h, err := New(Config{Backend: &Memory{}, Agent: func(context.Context, Start) (*parley.Options, error) { return nil, nil }})

@@ -17,10 +17,11 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Two hosts that take a session from each other, three viewers that come and go and
-// answer, a person who sends prompts and a schedule that does: hooks go to the host that
-// holds the session, every question has one answer, the schedule fires once a minute, and
-// all viewers have the same log.
+// TestHostsViewersAndScheduleTogether runs two hosts that take over a session from each
+// other, three viewers that come and go and answer, a person who sends prompts, and a
+// schedule. It checks that hooks go to the host that holds the session, that every question
+// has one answer, that the schedule fires once a minute, and that all viewers have the same
+// log.
 func TestHostsViewersAndScheduleTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const minutes = 12
@@ -42,7 +43,7 @@ func TestHostsViewersAndScheduleTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// The hosts. Each holds the session for a while, and is then taken over from.
+		// The hosts. Each holds the session for a while, until the other takes over.
 		var mu sync.Mutex
 		holder := "" // nobody while the session changes hands
 		hooks := map[string]json.RawMessage{"hooks": json.RawMessage(`{"PreToolUse":[{"matcher":"Bash","hookCallbackIds":["cb"],"timeout":3600}]}`)}
@@ -67,7 +68,7 @@ func TestHostsViewersAndScheduleTogether(t *testing.T) {
 				t.Error(err)
 				return nil
 			}
-			time.Sleep(time.Second) // whatever the other host still does is over
+			time.Sleep(time.Second) // the other host has finished by then
 			mu.Lock()
 			holder = name
 			mu.Unlock()
@@ -92,7 +93,7 @@ func TestHostsViewersAndScheduleTogether(t *testing.T) {
 			last.Close()
 		})
 
-		// The viewers. Each leaves after some events and comes back behind its last number.
+		// The viewers. Each leaves after some events and comes back after its last number.
 		logs := make([][]string, 3)
 		late, answers := 0, 0
 		for v, by := range []hub.Actor{ann, ben, {Name: "cy", Rights: hub.MayView | hub.MayApprove}} {

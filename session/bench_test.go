@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/session/sessiontest"
 )
 
-// BenchmarkAppend is one message of 1 KB; with 16 writers at once the waits for
-// the disk are shared.
+// BenchmarkAppend appends one message of 1 KB; 16 concurrent writers share the waits
+// for the disk.
 func BenchmarkAppend(b *testing.B) {
 	for _, d := range []struct {
 		name string
@@ -81,7 +81,8 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkList lists 3,000 sessions, small and longer than what is read of them.
+// BenchmarkList lists 3,000 sessions, small ones and ones that are longer than the part
+// that is read.
 func BenchmarkList(b *testing.B) {
 	for _, size := range []int{4 << 10, 256 << 10} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {

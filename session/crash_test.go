@@ -23,10 +23,10 @@ import (
 	"github.com/parley-go/parley/session/sessiontest"
 )
 
-// writerArg makes this program a writer that is to be killed.
+// writerArg makes this program a writer that will be killed.
 const writerArg = "session-writer"
 
-// writer appends to sessions, and says on stdout what was acknowledged.
+// writer appends to sessions, and prints what was acknowledged.
 //
 //	alone DIR ID FROM       to one session, until it is killed, numbers from FROM on
 //	titles DIR N NAME       N times gives one of the sessions a title or a tag, and lists them
@@ -109,7 +109,7 @@ func writer(args []string) {
 	}
 }
 
-// A child is a writer that runs.
+// A child is a running writer.
 type child struct {
 	cmd *exec.Cmd
 	out bytes.Buffer
@@ -150,7 +150,7 @@ func start(t *testing.T, args ...string) *child {
 	return c
 }
 
-// end kills the child and returns what it said.
+// end kills the child and returns its output.
 func (c *child) end() []string {
 	c.cmd.Process.Kill()
 	<-c.eof
@@ -158,8 +158,8 @@ func (c *child) end() []string {
 	return strings.Split(strings.TrimSpace(c.out.String()), "\n")
 }
 
-// TestKill kills a writer again and again. Acknowledged records are there, in
-// order; a batch is there as a whole or not at all.
+// TestKill kills a writer again and again, and checks that acknowledged records are there, in
+// order, and that a batch is there as a whole or not at all.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), session.NewID()
@@ -194,7 +194,7 @@ func TestKill(t *testing.T) {
 				t.Fatalf("entry %d is number %s", i, e.Fields["n"])
 			}
 		}
-		if len(h.Entries) > acked { // written, and killed before it could say so
+		if len(h.Entries) > acked { // written, and killed before it could print it
 			extra++
 			acked = len(h.Entries)
 		}
@@ -203,8 +203,8 @@ func TestKill(t *testing.T) {
 	lines(t, dir)
 }
 
-// TestManyProcesses has many processes write to one session in turn and to one of
-// their own each, and kills some.
+// TestManyProcesses lets many processes write to one shared session in turn and to one session
+// each, and kills some.
 func TestManyProcesses(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), session.NewID()
@@ -281,10 +281,10 @@ func TestManyProcesses(t *testing.T) {
 	lines(t, dir)
 }
 
-// TestSharedFiles has many processes write to the same files, all of them those that
-// this package shares between processes, and kills most of them at random: every
-// file can be read, and nothing that was acknowledged is lost. With PARLEY_TEST_LONG it is 50
-// processes with 200 writes each.
+// TestSharedFiles lets many processes write to the same files, to all those that this package
+// shares between processes, and kills most of them at random. It checks that every file can be
+// read, and that nothing acknowledged is lost. With PARLEY_TEST_LONG there are 50 processes
+// with 200 writes each.
 func TestSharedFiles(t *testing.T) {
 	t.Parallel()
 	procs, writes := 8, 40

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A process that dies in the middle of a call leaves a session that goes on.
+// A process that dies in the middle of a call leaves a session that can be continued.
 func Example() {
 	dir, err := os.MkdirTemp("", "sessions")
 	if err != nil {

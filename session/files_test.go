@@ -37,19 +37,19 @@ func side(typ string, n, parent int) string {
 	return strings.Replace(rec(typ, n, parent, ""), `"isSidechain":false`, `"isSidechain":true`, 1)
 }
 
-// call is an assistant's block that calls a tool, of message 1.
+// call returns an assistant's block that calls a tool, of message 1.
 func call(n, parent int, tool string) string {
 	return rec("assistant", n, parent, fmt.Sprintf(`,"message":{"id":"msg_1","role":"assistant","content":[{"type":"tool_use","id":%q,"name":"Bash","input":{}}]}`, tool))
 }
 
-// result is the answer to a call.
+// result returns the answer to a call.
 func result(n, parent int, tool string) string {
 	return rec("user", n, parent, fmt.Sprintf(`,"message":{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,"content":"x"}]}`, tool))
 }
 
 func num(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
-// put writes a session of other hands and returns the store.
+// put writes a session as another program would, and returns the store.
 func put(t testing.TB, lines ...string) *Files {
 	t.Helper()
 	f := &Files{Dir: t.TempDir(), Durability: Write}
@@ -70,7 +70,7 @@ func putIn(t testing.TB, f *Files, id, text string) string {
 	return name
 }
 
-// open returns what a session holds.
+// open returns the content of a session.
 func open(t testing.TB, f *Files) *History {
 	t.Helper()
 	log, h, err := Open(t.Context(), f, testID, Meta{Cwd: "/y"})
@@ -161,7 +161,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// The lines are those of the official layout, member for member.
+// TestLayout checks that the lines are those of the official layout, member for member.
 func TestLayout(t *testing.T) {
 	cwd := t.TempDir()
 	f := &Files{Dir: filepath.Join(t.TempDir(), "config")}
@@ -219,7 +219,7 @@ func TestSlug(t *testing.T) {
 			t.Errorf("slug(%q) is %q, want %q", path, got, want)
 		}
 	}
-	// A link and what it leads to are one project.
+	// A link and its target are one project.
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
@@ -230,8 +230,8 @@ func TestSlug(t *testing.T) {
 	}
 }
 
-// Wherever the last write ended, what was acknowledged is there, a batch is there
-// as a whole or not at all, and the next append is on a line of its own.
+// TestTornAtEveryByte checks that wherever the last write ended, acknowledged records are
+// there, a batch is there as a whole or not at all, and the next append is on its own line.
 func TestTornAtEveryByte(t *testing.T) {
 	f := &Files{Dir: t.TempDir(), Durability: Write}
 	log, err := Create(t.Context(), f, Meta{ID: testID, Cwd: "/x"})
@@ -258,14 +258,14 @@ func TestTornAtEveryByte(t *testing.T) {
 			ends = append(ends, i+1)
 		}
 	}
-	whole := []int{0, ends[1], ends[4], ends[5]} // the ends of what was appended
+	whole := []int{0, ends[1], ends[4], ends[5]} // the ends of the appends
 	for cut := 1; cut <= len(text); cut++ {
 		if err := os.WriteFile(log.Path(), text[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		want := 0
 		for i, end := range whole {
-			if cut >= end-1 && i > 0 { // a record without its newline is whole
+			if cut >= end-1 && i > 0 { // a record without its newline is complete
 				want = i
 			}
 		}
@@ -295,8 +295,8 @@ func TestTornAtEveryByte(t *testing.T) {
 	}
 }
 
-// A batch whose end is missing counts if others wrote behind it: they may have
-// copied some of its records and left out the rest.
+// TestBatchInTheMiddle checks that a batch whose end is missing counts if others wrote after
+// it: they may have copied some of its records and left out the rest.
 func TestBatchInTheMiddle(t *testing.T) {
 	title := `{"type":"custom-title","customTitle":"x"}`
 	f := put(t, rec("user", 1, 0, `,"parleyMore":1`), rec("assistant", 2, 1, `,"parleyMore":2`), rec("user", 3, 2, `,"parleyMore":1`), title)
@@ -316,7 +316,7 @@ func TestOpenFromElsewhere(t *testing.T) {
 	name := putIn(t, f, testID, string(text))
 	other := filepath.Join(f.Dir, "projects", "-other")
 	os.MkdirAll(other, 0o700)
-	os.WriteFile(filepath.Join(other, testID+".jsonl"), nil, 0o600) // nothing is not a session
+	os.WriteFile(filepath.Join(other, testID+".jsonl"), nil, 0o600) // an empty file is not a session
 	log, h, err := Open(t.Context(), f, testID, Meta{Cwd: "/somewhere/else", Version: "9"})
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestOpenFromElsewhere(t *testing.T) {
 	if err := errors.Join(log.Append(&Entry{Type: "user", UUID: num(2), ParentUUID: num(1)}), log.Close()); err != nil {
 		t.Fatal(err)
 	}
-	// Of two the newest wins.
+	// Of two, the newest wins.
 	newer := filepath.Join(other, testID+".jsonl")
 	os.WriteFile(newer, []byte(rec("user", 7, 0, "")+"\n"), 0o600)
 	os.Chtimes(newer, time.Time{}, time.Now().Add(time.Minute))
@@ -336,8 +336,8 @@ func TestOpenFromElsewhere(t *testing.T) {
 	}
 }
 
-// Nothing outside of the directory is written through a link, and what is no file
-// is none.
+// TestLinks checks that nothing outside of the directory is written through a link, and that
+// only regular files count.
 func TestLinks(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("links need a privilege")
@@ -375,7 +375,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// A file that a writer left behind before its first entry is no obstacle.
+// TestLeftBehind checks that a file that a writer left behind before its first entry does no
+// harm.
 func TestLeftBehind(t *testing.T) {
 	f := &Files{Dir: t.TempDir(), Durability: Write}
 	putIn(t, f, testID, "")
@@ -433,7 +434,7 @@ func TestLockWait(t *testing.T) {
 	next.Close()
 }
 
-// A disk that is full takes nothing, and what is there stays whole.
+// TestFull checks that a full disk accepts nothing, and that existing records stay intact.
 func TestFull(t *testing.T) {
 	f := put(t, rec("user", 1, 0, ""))
 	log, _, err := Open(t.Context(), f, testID, Meta{})
@@ -493,7 +494,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// Calls that another writer left behind in the middle are answered there.
+// TestRepairMiddle checks that calls that another writer left behind in the middle are answered
+// there.
 func TestRepairMiddle(t *testing.T) {
 	h := open(t, put(t, rec("user", 1, 0, ""), call(2, 1, "a"), rec("user", 3, 2, ""), rec("assistant", 4, 3, "")))
 	if added := Repair(h); len(added) != 0 || len(h.Entries) != 5 || h.Entries[2].Type != "user" || h.Entries[2].ParentUUID != num(2) {
@@ -501,8 +503,8 @@ func TestRepairMiddle(t *testing.T) {
 	}
 }
 
-// TestHasty: an entry that is hasty is in the file at once, and the disk is waited for with the
-// next one, or at the end.
+// TestHasty checks that a hasty entry is in the file at once, and that the disk is synced with
+// the next entry, or at the end.
 func TestHasty(t *testing.T) {
 	store := &Files{Dir: t.TempDir()}
 	log, err := Create(t.Context(), store, Meta{ID: testID, Cwd: "/x"})
@@ -522,7 +524,7 @@ func TestHasty(t *testing.T) {
 			t.Errorf("%s: the disk was waited for: %v, want %v", name, !l.hasty, step.waits)
 		}
 	}
-	// One that is not takes the others of its append with it.
+	// An entry that is not hasty syncs the others of its append, too.
 	if err := log.Append(&Entry{Type: "a", Hasty: true}, &Entry{Type: "b"}); err != nil || l.hasty {
 		t.Error(l.hasty, err)
 	}

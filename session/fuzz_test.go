@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzLog reads a log of any bytes: it neither fails nor takes for whole what is
-// not, and what it returns can be appended to a new log and read again.
+// FuzzLog reads a log of any bytes. It checks that reading neither fails nor accepts
+// incomplete records, and that the result can be appended to a new log and read again.
 func FuzzLog(f *testing.F) {
 	for _, lines := range [][]string{
 		{rec("user", 1, 0, ""), rec("assistant", 2, 1, ""), `{"type":"mode"}`},
@@ -28,7 +28,7 @@ func FuzzLog(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The good part alone says the same.
+		// The good part alone gives the same result.
 		again, end2, err := scanLog(bytes.NewReader(text[:end]))
 		if err != nil || end2 != end || len(again.nodes) != len(s.nodes) {
 			t.Fatalf("%v, %d instead of %d, %d records instead of %d", err, end2, end, len(again.nodes), len(s.nodes))

@@ -13,9 +13,9 @@ import (
 	"github.com/parley-go/parley/session/sessiontest"
 )
 
-// TestIndex grows random sessions with compactions, kept messages, branches from
-// before a compaction, side chains, garbage and torn ends, and opens them with an
-// index and without: what they hold is the same.
+// TestIndex grows random sessions with compactions, kept messages, branches from before
+// a compaction, side chains, garbage and torn ends, and checks that they have the same
+// content with and without an index.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	used := 0
@@ -71,7 +71,7 @@ func TestIndex(t *testing.T) {
 				s := say("user", "summary")
 				s.Fields = map[string]json.RawMessage{"isCompactSummary": json.RawMessage("true")}
 				must(log.Append(b, s))
-			case n < 10: // back to somewhere
+			case n < 10: // back to an earlier message
 				parent = all[rng.IntN(len(all))]
 			case n < 11:
 				e := sessiontest.Say("user", "aside", parent)
@@ -84,7 +84,7 @@ func TestIndex(t *testing.T) {
 				must(err)
 				fmt.Fprintln(file, "garbage")
 				file.Close()
-			default: // it is opened anew, which may make an index
+			default: // it is reopened, which may create an index
 				path := log.Path()
 				must(log.Close())
 				if rng.IntN(3) == 0 {
@@ -119,7 +119,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// tell is all that a history holds, for comparing.
+// tell formats everything in a history, for comparing.
 func tell(h *session.History) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, h.Torn, h.Corrupt, h.Meta, h.Orphans())
@@ -135,7 +135,7 @@ func tell(h *session.History) string {
 	return b.String()
 }
 
-// TestIndexOfAnother: an index that does not fit its log is not used.
+// TestIndexOfAnother checks that an index that does not match its log is not used.
 func TestIndexOfAnother(t *testing.T) {
 	t.Parallel()
 	store := &session.Files{Dir: t.TempDir(), Durability: session.Write}

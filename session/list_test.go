@@ -19,7 +19,7 @@ func TestInfo(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		lines       []string
-		summary     string // none: it is not shown
+		summary     string // empty: it is not shown
 		firstPrompt string
 	}{
 		{"a prompt", []string{rec("user", 1, 0, "")}, "user 1", "user 1"},
@@ -77,7 +77,7 @@ func TestInfoFields(t *testing.T) {
 	}
 }
 
-// A long log is read at its ends.
+// TestInfoEnds checks that a long log is read at its ends.
 func TestInfoEnds(t *testing.T) {
 	filler := rec("assistant", 2, 1, `,"x":"`+strings.Repeat("y", 1<<10)+`"`)
 	lines := []string{rec("user", 1, 0, ""), `{"type":"custom-title","customTitle":"early"}`}
@@ -151,7 +151,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A repository and its worktrees are one place.
+// TestWorktrees checks that a repository and its worktrees are one place.
 func TestWorktrees(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -251,7 +251,7 @@ func TestRenameAndTag(t *testing.T) {
 	f := put(t, rec("user", 1, 0, ""), `{"type":"user","torn`)
 	name := filepath.Join(f.Dir, "projects", "-x", testID+".jsonl")
 	text, _ := os.ReadFile(name)
-	os.WriteFile(name, text[:len(text)-1], 0o600) // the last line has no end
+	os.WriteFile(name, text[:len(text)-1], 0o600) // the last line is incomplete
 	ctx := t.Context()
 	for _, err := range []error{Rename(ctx, f, testID, "  ", nil), Rename(ctx, f, num(9), "x", nil), Rename(ctx, f, "nope", "x", nil), Tag(ctx, f, testID, "\u200b ", nil)} {
 		if err == nil {
@@ -262,7 +262,7 @@ func TestRenameAndTag(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Also while it is open, and the one who has it open goes on.
+	// Also while it is open, and its writer continues.
 	if err := errors.Join(Rename(ctx, f, testID, " A \"title\" ", nil), log.Append(&Entry{Type: "mode"}), Tag(ctx, f, testID, " a\u200bb ", nil), log.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +383,7 @@ func TestFork(t *testing.T) {
 	}
 }
 
-// Names are the same however their letters are put together.
+// TestNames checks that names are the same in every Unicode composition.
 func TestNames(t *testing.T) {
 	if a, b := ProjectKey("/src/caf\u00e9"), ProjectKey("/src/cafe\u0301"); a != b || a != "-src-caf-" {
 		t.Errorf("%q, %q", a, b)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A record with long fixed values is the same whether a store keeps its text or its parts.
+// TestFixedValuesStayWhole checks that a record with long fixed values is the same whether
+// a store keeps its text or its parts.
 func TestFixedValuesStayWhole(t *testing.T) {
 	long := json.RawMessage(`["` + strings.Repeat("text ", 100) + `"]`)
 	entries := []*Entry{
@@ -52,7 +53,7 @@ func TestFixedValuesStayWhole(t *testing.T) {
 	if size := int64(len(want[0]) + len(want[1]) + 2); err != nil || len(listed) != 1 || listed[0].Size != size {
 		t.Errorf("listed %v, %v; want one of %d bytes", listed, err, size)
 	}
-	// Appended again, the one with a uuid is left out.
+	// Appended again, the record with a uuid is left out.
 	if err := store.Append(ctx, log.(*leaseLog).key, want); err != nil {
 		t.Fatal(err)
 	}

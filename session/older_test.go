@@ -38,7 +38,7 @@ var oldLines = strings.Join([]string{
 }, "\n")
 
 // TestOlderLayout opens a session of the older layout, with and without the files that
-// tell of it.
+// describe it.
 func TestOlderLayout(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -64,7 +64,7 @@ func TestOlderLayout(t *testing.T) {
 			oldFiles(t, f, testID, c.files)
 			path := filepath.Join(f.Dir, "sessions", testID, "messages.jsonl")
 
-			// It is there before anybody opens it, and reading writes nothing.
+			// It is visible before anybody opens it, and reading writes nothing.
 			check := func(when, path string) {
 				t.Helper()
 				all, err := List(t.Context(), f, nil)
@@ -122,7 +122,7 @@ func TestOlderLayout(t *testing.T) {
 				t.Errorf("cost %+v, want %s", got, c.cost)
 			}
 			check("after", filepath.Join(f.Dir, "projects", ProjectKey(c.want.Cwd), testID+".jsonl"))
-			again := open(t, f) // from where it was taken over to
+			again := open(t, f) // in the place that it was moved to
 			if len(again.Entries) != 4 || again.Torn || again.Entries[2].UUID != h.Entries[2].UUID {
 				t.Errorf("%+v", again)
 			}
@@ -139,7 +139,7 @@ func TestOlderLayout(t *testing.T) {
 	}
 }
 
-// TestOlderLayoutFunctions has each function meet a session of the older layout that
+// TestOlderLayoutFunctions calls each function with a session of the older layout that
 // nobody has opened yet.
 func TestOlderLayoutFunctions(t *testing.T) {
 	ctx := t.Context()
@@ -230,14 +230,14 @@ func TestOlderLayoutFunctions(t *testing.T) {
 	}
 }
 
-// TestOlderLayoutNowhere has a session that does not say where it began: it becomes
-// one of the directory that it is opened from.
+// TestOlderLayoutNowhere checks a session without the directory in which it began: it
+// moves to the directory from which it is opened.
 func TestOlderLayoutNowhere(t *testing.T) {
 	f := &Files{Dir: t.TempDir(), Durability: Write}
 	oldFiles(t, f, testID, map[string]string{"messages.jsonl": `{"type":"user","message":{"role":"user","content":"hi"}}` + "\n"})
-	os.MkdirAll(filepath.Join(f.Dir, "sessions", num(2)), 0o700)                                     // with nothing in it
+	os.MkdirAll(filepath.Join(f.Dir, "sessions", num(2)), 0o700)                                     // without content
 	os.WriteFile(filepath.Join(f.Dir, "sessions", "1234.json"), []byte(`{"pid":1234}`), 0o600)       // of the official CLI
-	oldFiles(t, f, num(3), map[string]string{"messages.jsonl": `{"type":"system"}` + "\n", "x": ""}) // nothing was said
+	oldFiles(t, f, num(3), map[string]string{"messages.jsonl": `{"type":"system"}` + "\n", "x": ""}) // without a message
 	all, err := List(t.Context(), f, nil)
 	if err != nil || len(all) != 1 || all[0].Cwd != "" {
 		t.Fatalf("%+v, %v", all, err)

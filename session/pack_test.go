@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestPack compresses a session, and has each function meet it then.
+// TestPack compresses a session, and then calls each function with it.
 func TestPack(t *testing.T) {
 	ctx := t.Context()
 	lines := strings.Join([]string{rec("user", 1, 0, ""), rec("assistant", 2, 1, ""), `{"type":"custom-title","customTitle":"Kept","sessionId":"` + testID + `"}`}, "\n") + "\n"
@@ -144,8 +144,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// TestPackLeavesOut: what is open, new, or compressed already stays as it is, and a
-// context ends it.
+// TestPackLeavesOut checks that open, new and already compressed sessions stay as they
+// are, and that a context ends it.
 func TestPackLeavesOut(t *testing.T) {
 	f := put(t, rec("user", 1, 0, ""))
 	if did, err := f.Pack(t.Context(), time.Now().AddDate(0, 0, -1)); err != nil || did.Sessions != 0 {

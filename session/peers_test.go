@@ -28,9 +28,9 @@ type peer struct {
 	out *bufio.Reader
 }
 
-// newPeer starts the SDK below the directory in PARLEY_PEERS, or skips the test.
-// Its session functions read and write files; it is given no key, no home and no
-// way to anything else.
+// newPeer starts the SDK below the directory in PARLEY_PEERS, or skips the test. Its
+// session functions read and write files; it gets no key, no home and no access to
+// anything else.
 func newPeer(t *testing.T, config string) *peer {
 	t.Helper()
 	peers := os.Getenv("PARLEY_PEERS")
@@ -68,7 +68,7 @@ func newPeer(t *testing.T, config string) *peer {
 	return &peer{t: t, in: json.NewEncoder(stdin), out: bufio.NewReader(stdout)}
 }
 
-// call calls a function of the SDK and puts what it returns in out.
+// call calls a function of the SDK and decodes the result into out.
 func (p *peer) call(out any, name string, args ...any) {
 	p.t.Helper()
 	if err := p.in.Encode(append([]any{name}, args...)); err != nil {
@@ -110,7 +110,7 @@ type (
 	}
 )
 
-// agree compares what both sides say of every session.
+// agree checks that both sides return the same about every session.
 func agree(t *testing.T, f *session.Files, p *peer) {
 	t.Helper()
 	var theirs []peerInfo
@@ -122,7 +122,7 @@ func agree(t *testing.T, f *session.Files, p *peer) {
 	if len(ours) != len(theirs) {
 		t.Fatalf("we list %d sessions, they %d", len(ours), len(theirs))
 	}
-	// In the same millisecond any order will do.
+	// In the same millisecond any order is fine.
 	slices.SortFunc(ours, func(a, b session.Info) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(theirs, func(a, b peerInfo) int { return strings.Compare(a.SessionID, b.SessionID) })
 	for i, their := range theirs {
@@ -169,7 +169,7 @@ func compare(t *testing.T, what string, ours []session.Message, theirs []peerMes
 	t.Helper()
 	line := func(typ, id, parent, agent string, message json.RawMessage) string {
 		if typ == "system" {
-			message = nil // they have a shape of their own for it
+			message = nil // they have their own form for it
 		}
 		var v any
 		json.Unmarshal(message, &v)
@@ -195,7 +195,7 @@ func compare(t *testing.T, what string, ours []session.Message, theirs []peerMes
 	}
 }
 
-// TestOfficialSDK has the official SDK and this package work on the same sessions.
+// TestOfficialSDK lets the official SDK and this package work on the same sessions.
 func TestOfficialSDK(t *testing.T) {
 	f := &session.Files{Dir: t.TempDir(), Durability: session.Write}
 	p := newPeer(t, f.Dir)
@@ -257,7 +257,7 @@ func TestOfficialSDK(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// We rename, tag and fork, up to a message too, and they read it.
+	// We rename, tag and fork, also up to a message, and they read it.
 	testwait.Pause(5 * time.Millisecond)
 	if err := errors.Join(session.Rename(ctx, f, fork.SessionID, "Our title", nil), session.Tag(ctx, f, fork.SessionID, "our-tag", nil), session.Tag(ctx, f, id, "", nil)); err != nil {
 		t.Fatal(err)
@@ -311,8 +311,8 @@ func TestOfficialSDK(t *testing.T) {
 	}
 }
 
-// TestOfficialCLI has the official CLI write a session that we read and go on
-// with, and then go on with ours.
+// TestOfficialCLI lets the official CLI write a session that we read and continue, and
+// then continue ours.
 func TestOfficialCLI(t *testing.T) {
 	f := &session.Files{Dir: t.TempDir(), Durability: session.Write}
 	p := newPeer(t, f.Dir)

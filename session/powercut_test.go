@@ -15,8 +15,8 @@ import (
 )
 
 // TestPowerCutLosesNothingAcknowledged cuts the power after every sync and after every append: the
-// disk then has what was synced, and perhaps the beginning of what was written since. Each record that
-// was acknowledged must be there.
+// disk then has what was synced, and perhaps the start of what was written since. Each acknowledged
+// record must be there.
 func TestPowerCutLosesNothingAcknowledged(t *testing.T) {
 	const id = "11111111-1111-4111-8111-111111111111"
 	said := map[string]bool{} // uuids that were acknowledged, by session
@@ -74,7 +74,7 @@ func TestPowerCutLosesNothingAcknowledged(t *testing.T) {
 		}
 		return log
 	}
-	// A process that died before it synced anything, and one that goes on.
+	// A process that died before it synced anything, and one that continues.
 	log := open(&session.Files{Dir: dir, Durability: session.Write})
 	say(log, "", 1)
 	log.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A lease is renewed in time, whatever goes wrong, until it is lost or closed; then
-// nothing is written with it.
+// TestRenewal checks that a lease is renewed in time, whatever fails, until it is lost
+// or closed, and that nothing is written with it afterwards.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released, appended := 0, 0

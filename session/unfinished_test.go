@@ -59,9 +59,9 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestSessionWithoutMessageBeginsAgain: a process that died between the first record and the
-// first prompt leaves a log that cannot be resumed. Its session can be begun again, and one
-// that has a message cannot.
+// TestSessionWithoutMessageBeginsAgain checks that a process that died between the first
+// record and the first prompt leaves a log that cannot be resumed. Its session can be
+// created again, and one that has a message cannot.
 func TestSessionWithoutMessageBeginsAgain(t *testing.T) {
 	const id = "00000000-0000-4000-8000-0000000000aa"
 	dir := t.TempDir()

@@ -35,8 +35,7 @@ func ExamplePipe() {
 	// status 0 after end of input <nil>
 }
 
-// An agent in the same process is a dialer too: it takes the arguments of each
-// connection as its flags.
+// An agent in the same process is a dialer, too: it interprets the arguments of each connection as its flags.
 func ExampleDialerFunc() {
 	inProcess := transport.DialerFunc(func(_ context.Context, spec transport.Spec) (transport.Conn, error) {
 		host, agent := transport.Pipe()

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/transport"
 )
 
-// A command that repeats its input stands in for an agent.
+// A command that repeats its input replaces an agent.
 func ExampleProcess() {
 	ctx := context.Background()
 	dialer := &transport.Process{}

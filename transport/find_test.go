@@ -11,7 +11,7 @@ import (
 	"testing/fstest"
 )
 
-// A world is what a finder may see: files with modes, and an environment.
+// A world is what a finder sees: files with modes, and an environment.
 type world struct {
 	files fstest.MapFS
 	env   map[string]string
@@ -64,7 +64,7 @@ func TestFind(t *testing.T) {
 		path  string
 		world world
 		want  string
-		err   error // matched by errors.Is; a NotFoundError when tried is set
+		err   error // matched by errors.Is; a NotFoundError if tried is set
 		tried []string
 	}{
 		{name: "option", path: "/opt/agent", world: world{all, env("CLAUDE_BIN", "/opt/other")}, want: "/opt/agent"},

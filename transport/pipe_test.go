@@ -90,7 +90,7 @@ func TestPipeLadder(t *testing.T) {
 				if exit, err := host.Wait(context.Background()); exit != tt.want || err != nil {
 					t.Errorf("exit %+v, %v, want %+v", exit, err, tt.want)
 				}
-				time.Sleep(2 * time.Hour) // the stubborn ones end too
+				time.Sleep(2 * time.Hour) // the stubborn ones end, too
 			})
 		})
 	}
@@ -137,8 +137,8 @@ func TestPipeHalves(t *testing.T) {
 	})
 }
 
-// Each direction holds PipeBuffer bytes, not one more, and both ends can be
-// unblocked.
+// TestPipeBound checks that each direction holds exactly PipeBuffer bytes, and that
+// both ends can be unblocked.
 func TestPipeBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, agent := Pipe()
@@ -200,8 +200,8 @@ func TestPipeOrder(t *testing.T) {
 	}
 }
 
-// A reader that pauses briefly after Close began loses nothing; when it stops,
-// Close goes on without it.
+// TestPipeCloseWhileReading checks that a reader that pauses briefly after Close began
+// loses nothing, and that Close continues without it when it stops.
 func TestPipeCloseWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, agent := Pipe()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Only what carries the mark in its own variable is ours.
+// TestMarked checks that only an environment with the mark in its own variable is ours.
 func TestMarked(t *testing.T) {
 	const id = "0123456789abcdef0123456789abcdef"
 	for env, want := range map[string]bool{
@@ -28,7 +28,8 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// A sweep leaves the descendants of other connections alone.
+// TestSweepOthers checks that a sweep leaves the descendants of other connections
+// alone.
 func TestSweepOthers(t *testing.T) {
 	noLeaks(t)
 	mine, other := newConnID(), newConnID()
@@ -52,8 +53,8 @@ func TestSweepOthers(t *testing.T) {
 	}
 }
 
-// A descendant may be in the middle of an exec, with no environment to see, when
-// the command that started it is gone.
+// TestSweepDuringExec checks a descendant that is in the middle of an exec, without a
+// visible environment, when the command that started it is gone.
 func TestSweepDuringExec(t *testing.T) {
 	setsid, err := exec.LookPath("setsid")
 	if err != nil {
@@ -61,7 +62,7 @@ func TestSweepDuringExec(t *testing.T) {
 	}
 	noLeaks(t)
 	for range 20 {
-		// The descendant's first act is to tell its process id, on the pipe.
+		// The descendant first prints its process id to the pipe.
 		conn, err := new(Process).Dial(t.Context(), Spec{
 			Path: "/bin/sh",
 			Args: []string{"-c", setsid + ` sh -c 'echo $$; exec sleep 60 </dev/null >/dev/null 2>&1' &`},

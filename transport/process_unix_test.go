@@ -51,7 +51,7 @@ var peers = map[string]func(args []string){
 		fmt.Println("ready")
 		testwait.Hang()
 	},
-	// Ends for SIGTERM only.
+	// Ends only on SIGTERM.
 	"ignores-eof": func([]string) {
 		fmt.Println("ready")
 		testwait.Hang()
@@ -103,7 +103,7 @@ var peers = map[string]func(args []string){
 		}
 		os.Stdout.Write(append(bytes.Repeat([]byte("f"), 40<<10), '\n'))
 	},
-	// Starts the descendants named by its arguments, tells their process ids and
+	// Starts the descendants that its arguments name, prints their process ids and
 	// exits, or with "stay" waits for the end of its input.
 	"family": func(args []string) {
 		stay := false
@@ -125,8 +125,8 @@ var peers = map[string]func(args []string){
 		wd, _ := os.Getwd()
 		fmt.Println("dir", wd)
 	},
-	// Holds connections and is killed. The goroutine that dials takes its thread
-	// with it.
+	// Holds connections and is killed. The goroutine that dials ends together with its
+	// thread.
 	"host": func(args []string) {
 		pids := make(chan string)
 		go func() {
@@ -152,9 +152,9 @@ var peers = map[string]func(args []string){
 	},
 }
 
-// startDescendant starts a process that ignores everything it can. In kind,
-// "session" moves it to a session of its own, "quiet" lets go of our pipes and
-// "nameless" takes the connection's mark away.
+// startDescendant starts a process that ignores everything it can. In kind, "session"
+// moves it to its own session, "quiet" closes our pipes and "nameless" removes the
+// connection's mark.
 func startDescendant(kind string) int {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), peerKey+"=sleep")
@@ -166,7 +166,7 @@ func startDescendant(kind string) int {
 		cmd.Stderr = os.Stderr
 		cmd.ExtraFiles = []*os.File{os.Stdout}
 	}
-	// It says when it ignores signals.
+	// It prints a line when it ignores signals.
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		panic(err)
@@ -183,13 +183,13 @@ func peerSpec(mode string, args ...string) Spec {
 	if err != nil {
 		panic(err)
 	}
-	// A program with the race detector sleeps for a second at its end unless told
+	// A program with the race detector sleeps for a second at its end unless configured
 	// otherwise.
 	return Spec{Path: exe, Args: args, Env: append(os.Environ(), peerKey+"="+mode, "GORACE=atexit_sleep_ms=0")}
 }
 
-// A step of the ladder that a test reaches takes a moment, and one that it must not go
-// beyond an hour: a busy machine is no reason to climb.
+// A step that a test reaches takes a moment, and one that it must not reach an hour: a
+// busy machine must not make a difference.
 var (
 	patient   = &Process{EOFGrace: time.Hour, TermGrace: time.Hour, KillGrace: time.Hour}
 	untilTerm = &Process{EOFGrace: time.Millisecond, TermGrace: time.Hour, KillGrace: time.Hour, Linger: 100 * time.Millisecond}
@@ -207,8 +207,8 @@ func dial(t *testing.T, p *Process, spec Spec) Conn {
 	return conn
 }
 
-// closeConn closes the connection while somebody reads the rest, as a host does.
-// It spares Close the wait for a reader that may come back.
+// closeConn closes the connection while somebody reads the rest, as a host does. That
+// saves the wait of Close for a reader that may come back.
 func closeConn(t *testing.T, conn Conn) Exit {
 	t.Helper()
 	read := make(chan struct{})
@@ -220,7 +220,7 @@ func closeConn(t *testing.T, conn Conn) Exit {
 	return closeOnly(t, conn)
 }
 
-// closeOnly closes the connection and leaves its output alone.
+// closeOnly closes the connection without reading its output.
 func closeOnly(t *testing.T, conn Conn) Exit {
 	t.Helper()
 	if err := conn.Close(context.Background()); err != nil {
@@ -260,7 +260,7 @@ func readPids(t *testing.T, r *bufio.Reader, n int) []int {
 	return pids
 }
 
-// alive reports whether a process runs; a zombie does not.
+// alive reports whether a process is running; a zombie is not.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -301,7 +301,7 @@ func noLeaks(t *testing.T) {
 	})
 }
 
-// warmUp makes the runtime open what it keeps.
+// warmUp makes the runtime open the files that it keeps open.
 var warmUp sync.Once
 
 func countFDs() int {
@@ -462,9 +462,9 @@ func TestProcessLongLine(t *testing.T) {
 	}
 }
 
-// A consumer that takes its time gets everything, long after the command and the
-// time for its descendants are over, also when one of them that cannot be found
-// still holds the pipe.
+// TestProcessSlowConsumer checks that a slow consumer gets everything, long after the
+// command and the time for its descendants have ended, even if a descendant that cannot
+// be found still holds the pipe.
 func TestProcessSlowConsumer(t *testing.T) {
 	for _, spec := range []Spec{
 		peerSpec("fills-pipe-and-exits"),
@@ -555,7 +555,8 @@ func waitAll(t *testing.T, conn Conn) Exit {
 	return wait(t, conn)
 }
 
-// A callback that does not return keeps neither the peer nor Close.
+// TestProcessStderrCallbackBlocks checks that a callback that does not return blocks
+// neither the peer nor Close.
 func TestProcessStderrCallbackBlocks(t *testing.T) {
 	for name, act := range map[string]func(chan struct{}){
 		"blocks":  func(release chan struct{}) { <-release },
@@ -612,7 +613,8 @@ func TestProcessDescendants(t *testing.T) {
 	}
 }
 
-// A descendant that nothing can find still does not keep the connection open.
+// TestProcessDescendantNotFound checks that a descendant that cannot be found does not
+// keep the connection open.
 func TestProcessDescendantNotFound(t *testing.T) {
 	conn := dial(t, &Process{Linger: 50 * time.Millisecond}, peerSpec("family", "nameless session"))
 	r := bufio.NewReader(conn)
@@ -658,7 +660,7 @@ func TestProcessKilledHost(t *testing.T) {
 	host.Wait()
 }
 
-// Somebody else kills the command while we read.
+// TestProcessKilled kills the command from outside while it is being read.
 func TestProcessKilled(t *testing.T) {
 	conn := dial(t, patient, peerSpec("sleep"))
 	readLine(t, bufio.NewReader(conn))
@@ -668,7 +670,8 @@ func TestProcessKilled(t *testing.T) {
 	}
 }
 
-// The watchdog is a second net: without it connections work as well.
+// TestWatchdogMissing checks that connections work without the watchdog, which is only
+// a second safety net.
 func TestWatchdogMissing(t *testing.T) {
 	t.Run("no shell", func(t *testing.T) {
 		noLeaks(t)
@@ -751,7 +754,7 @@ func TestProcessCloseWithoutTime(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if err := conn.Close(ctx); err != nil { // or it waits for an hour
+			if err := conn.Close(ctx); err != nil { // otherwise it waits for an hour
 				t.Error(err)
 			}
 			mustVanish(t, append(pids, conn.(*processConn).tree.pid())...)
@@ -759,8 +762,8 @@ func TestProcessCloseWithoutTime(t *testing.T) {
 	}
 }
 
-// Close reads what the consumer does not, so that a command which is blocked on
-// its output can end gently.
+// TestProcessCloseDiscards checks that Close reads what the consumer does not, so that
+// a command that is blocked on its output can end gently.
 func TestProcessCloseDiscards(t *testing.T) {
 	conn := dial(t, patient, peerSpec("chatty"))
 	buf := make([]byte, 16)
@@ -775,7 +778,8 @@ func TestProcessCloseDiscards(t *testing.T) {
 	}
 }
 
-// A consumer that does read loses nothing to Close.
+// TestProcessCloseWhileReading checks that a consumer that does read loses nothing to
+// Close.
 func TestProcessCloseWhileReading(t *testing.T) {
 	conn := dial(t, patient, peerSpec("chatty"))
 	read := make(chan int)
@@ -904,7 +908,8 @@ func TestProcessEnvironment(t *testing.T) {
 	}
 }
 
-// A relative path is relative to this process, wherever the command is started.
+// TestProcessRelativePath checks that a relative path is relative to this process,
+// wherever the command is started.
 func TestProcessRelativePath(t *testing.T) {
 	noLeaks(t)
 	exe := peerSpec("echo")

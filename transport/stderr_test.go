@@ -52,7 +52,7 @@ func TestStderrTail(t *testing.T) {
 		{5, "abc", "abc"},
 		{5, "abcdefghijklmnop", "lmnop"},
 		{2, "aé", "é"},
-		{2, "éa", "a"}, // half a character is none
+		{2, "éa", "a"}, // drop an incomplete character
 		{0, "abc", ""},
 		{-1, "abc", ""},
 	} {
@@ -64,8 +64,8 @@ func TestStderrTail(t *testing.T) {
 	}
 }
 
-// A callback that hangs for a while loses lines and receives their number; reading
-// goes on meanwhile.
+// TestStderrFallsBehind checks that a callback that blocks for a while loses lines and
+// receives their number, and that reading continues in the meantime.
 func TestStderrFallsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
@@ -104,7 +104,8 @@ func TestStderrFallsBehind(t *testing.T) {
 	})
 }
 
-// A callback that is slow at the end loses the rest, and is not called after the end.
+// TestStderrNotCalledAfterEnd checks that a callback that is slow at the end loses the
+// rest, and is not called after the end.
 func TestStderrNotCalledAfterEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, calls := false, 0

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestNewConn: a connection over any reader and writer ends when the agent does, or
-// when the time that it has is over.
+// TestNewConn checks that a connection over any reader and writer ends when the agent
+// does, or when its time is over.
 func TestNewConn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ends bool
@@ -58,8 +58,8 @@ func TestNewConn(t *testing.T) {
 	}
 }
 
-// TestAttach: the connection is handed out once, and what cannot reach an agent that
-// already runs is refused.
+// TestAttach checks that the connection is used once, and that options that cannot
+// reach a running agent are rejected.
 func TestAttach(t *testing.T) {
 	conn, far := Pipe()
 	defer far.Exit(0, "")

@@ -73,7 +73,7 @@ func serve(t *testing.T, dir string, h *hub.Hub) string {
 	return path
 }
 
-// follow attaches until an event is as wanted, and returns it.
+// follow attaches until ok accepts an event, and returns it.
 func follow(t *testing.T, c hub.Client, id string, after uint64, ok func(hub.Entry) bool) hub.Entry {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testwait.Context(t))
@@ -94,7 +94,8 @@ func isResult(e hub.Entry) bool {
 	return e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "result"
 }
 
-// A front end does the same with a hub in its process, behind a socket, and joined.
+// TestClientsAreAlike checks that a front end can do the same with a hub in its process,
+// over a socket, and joined.
 func TestClientsAreAlike(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T, dir string, h *hub.Hub) hub.Client{
 		"in process": func(_ *testing.T, _ string, h *hub.Hub) hub.Client { return h.Client(me) },
@@ -181,7 +182,7 @@ func useClient(t *testing.T, c hub.Client, dir string) {
 	// Deltas, and an interrupt.
 	var once sync.Once
 	second := follow(t, c, id, result.N, func(e hub.Entry) bool {
-		if e.Kind == hub.KindState { // from here on nothing is missed
+		if e.Kind == hub.KindState { // nothing is missed from here on
 			once.Do(func() { go c.Prompt(ctx, id, wire.Prompt(wire.Text("Hello."))) })
 		}
 		deltas = deltas || e.Kind == hub.KindLive && wire.PeekType(e.Data) == "stream_event"
@@ -197,7 +198,7 @@ func useClient(t *testing.T, c hub.Client, dir string) {
 		t.Errorf("a prompt that had its turn was taken back: %v, %v", dropped, err)
 	}
 
-	// Control requests, and the agent's refusals.
+	// Control requests, and rejections by the agent.
 	if err := hub.Call(ctx, c, id, &wire.SetPermissionMode{Mode: "default"}, nil); err != nil {
 		t.Error(err)
 	}
@@ -354,8 +355,9 @@ func useClient(t *testing.T, c hub.Client, dir string) {
 	}
 }
 
-// Clients of a hub that is killed continue: a viewer misses nothing, and a prompt is
-// accepted by the hub that the process then holds itself.
+// TestJoinedGoesOnWhenTheHubIsKilled checks that clients of a killed hub continue: a
+// viewer misses nothing, and a prompt is accepted by the hub that the process then holds
+// itself.
 func TestJoinedGoesOnWhenTheHubIsKilled(t *testing.T) {
 	child := startChild(t)
 	if err := retry(t, func() error { _, err := child.c.List(t.Context()); return err }); err != nil {
@@ -407,7 +409,8 @@ func TestJoinedGoesOnWhenTheHubIsKilled(t *testing.T) {
 	}
 }
 
-// A process that an agent runs holds a hub of its own, which shares nothing.
+// TestJoinInsideASessionIsPrivate checks that a process that an agent runs holds its own
+// hub, which shares nothing.
 func TestJoinInsideASessionIsPrivate(t *testing.T) {
 	t.Setenv("CLAUDECODE", "1")
 	dir := shortDir(t)
@@ -427,8 +430,8 @@ func TestJoinInsideASessionIsPrivate(t *testing.T) {
 	}
 }
 
-// A process with another environment than the hub holds its own, on the same journals, and
-// learns which variables differ.
+// TestJoinNeedsTheSameEnvironment checks that a process whose environment differs from the
+// hub's holds its own hub, on the same journals, and learns which variables differ.
 func TestJoinNeedsTheSameEnvironment(t *testing.T) {
 	dir := shortDir(t)
 	b := new(hub.Memory)
@@ -447,7 +450,7 @@ func TestJoinNeedsTheSameEnvironment(t *testing.T) {
 	}
 	for _, c := range []struct {
 		env  []string
-		want string // what differs, or "joined"
+		want string // the variables that differ, or "joined"
 	}{{nil, "joined"}, {[]string{"B=1", "A=1"}, "joined"}, {[]string{"A=1", "B=2"}, "[B]"}, {[]string{"A=1"}, "[B]"}, {[]string{"A=1", "B=1", "C=1"}, "[C]"}, {[]string{}, "[A B]"}} {
 		got := "joined"
 		j, err := socket.Join(t.Context(), path, me, c.env, func(own socket.Own) (*hub.Hub, error) {

@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clientEnv makes this program a client that cannot be traced, as the command parley is,
-// of the hub at the socket that it names. It prints what it got. It has a session run the
-// command that attackEnv names, if there is one.
+// clientEnv makes this program a client that cannot be traced, like the command parley, of
+// the hub at the socket that it names. The client prints the result. If attackEnv names a
+// command, it makes a session run that command.
 const (
 	clientEnv = "PARLEY_TEST_CLIENT"
 	attackEnv = "PARLEY_TEST_ATTACK"
@@ -47,7 +47,7 @@ func init() {
 	}
 }
 
-// approve has a session run a command, approves it and waits for its end.
+// approve makes a session run a command, approves it and waits for its end.
 func approve(ctx context.Context, c *socket.Client, id, command string) error {
 	if _, err := c.Prompt(ctx, id, wire.Prompt(wire.Text(command))); err != nil {
 		return err
@@ -70,8 +70,9 @@ func approve(ctx context.Context, c *socket.Client, id, command string) error {
 	return nil
 }
 
-// A user who is not root uses the hub with a command that hides its memory. A command of an
-// agent that hides its memory is refused.
+// TestPeersThatCannotBeTraced checks that a user who is not root can use the hub with a
+// command that hides its memory, and that a command of an agent that hides its memory is
+// rejected.
 func TestPeersThatCannotBeTraced(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
@@ -138,7 +139,7 @@ func copyProgram(t *testing.T, to string) {
 	}
 }
 
-// The path of the socket may be longer than the kernel's limit.
+// TestLongPath checks that the path of the socket may be longer than the kernel's limit.
 func TestLongPath(t *testing.T) {
 	dir := filepath.Join(shortDir(t), strings.Repeat("a", 120))
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The same walk decides on every system who may use the hub; here the processes are made up.
+// TestChainOfProcesses checks the walk that decides on every system who may use the hub,
+// with invented processes.
 func TestChainOfProcesses(t *testing.T) {
 	hub := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	before, after := hub.Add(-time.Hour), hub.Add(time.Second)
@@ -59,7 +60,7 @@ func TestChainOfProcesses(t *testing.T) {
 	}
 }
 
-// The arguments of a process, as macOS returns them.
+// TestArgumentsOfAProcess parses the arguments of a process, as macOS returns them.
 func TestArgumentsOfAProcess(t *testing.T) {
 	raw := func(count uint32, text string) []byte {
 		return append(binary.NativeEndian.AppendUint32(nil, count), text...)

@@ -35,7 +35,8 @@ import (
 // hubEnv makes this program a hub, in the directory that it names.
 const hubEnv = "PARLEY_TEST_HUB"
 
-// asClient makes this program a client, if the environment says so.
+// asClient makes this program a client, if the environment says so, and reports whether it
+// did.
 var asClient = func() bool { return false }
 
 func TestMain(m *testing.M) {
@@ -62,7 +63,7 @@ func runHub(dir string) error {
 	if err != nil {
 		return err
 	}
-	os.Unsetenv(hubEnv) // commands of agents are no hubs
+	os.Unsetenv(hubEnv) // commands of agents must not become hubs
 	store := &session.Files{Dir: filepath.Join(dir, "config"), Durability: session.Write, LockWait: 5 * time.Second}
 	h, err := hub.New(hub.Config{
 		Backend: &hub.Files{Dir: filepath.Join(dir, "hub"), Durability: session.Write}, Sessions: store, Name: fmt.Sprint("hub ", os.Getpid()),
@@ -96,7 +97,7 @@ func (echo) Stream(_ context.Context, req model.Request) iter.Seq2[model.Event, 
 	last := body.Messages[len(body.Messages)-1]
 	type block struct{ start, delta string }
 	blocks, stop := []block{{`{"type":"text","text":""}`, `{"type":"text_delta","text":"Done."}`}}, "end_turn"
-	for _, b := range last.Content { // prompts that waited together arrive in one message
+	for _, b := range last.Content { // prompts that were queued together arrive in one message
 		if b.Type == "text" && (strings.HasPrefix(b.Text, "echo ") || strings.HasPrefix(b.Text, "bash ")) {
 			input, _ := json.Marshal(map[string]string{"command": b.Text})
 			partial, _ := json.Marshal(string(input))
@@ -192,12 +193,12 @@ func retry(t *testing.T, f func() error) error {
 	}
 }
 
-// pause lets other processes go on.
+// pause lets other processes run.
 func pause() { testwait.Pause(5 * time.Millisecond) }
 
-// The hub's process is killed again and again while viewers come and go: their logs are
-// the same by number and bytes, no prompt is lost, no effect runs twice, and no question
-// is answered twice.
+// TestKilledHubLosesNothing kills the hub's process again and again while viewers come and
+// go. It checks that their logs are the same by number and bytes, that no prompt is lost,
+// that no effect runs twice, and that no question is answered twice.
 func TestKilledHubLosesNothing(t *testing.T) {
 	disconnects, kills := 40, 4
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
@@ -215,7 +216,7 @@ func TestKilledHubLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Viewers, who answer what they see, all of them.
+	// Viewers, all of which answer the questions that they see.
 	const viewers = 4
 	logs := make([][]string, viewers)
 	var mu sync.Mutex
@@ -348,7 +349,7 @@ func TestKilledHubLosesNothing(t *testing.T) {
 	viewing.Wait()
 	wg.Wait()
 
-	// Everything that the journal holds, and that every viewer has: they go on to its end.
+	// Everything in the journal, which every viewer must have: they continue to its end.
 	h.kill()
 	var want []string
 	b := &hub.Files{Dir: filepath.Join(h.dir, "hub")}
@@ -416,7 +417,8 @@ func TestKilledHubLosesNothing(t *testing.T) {
 	t.Logf("%d entries, %d prompts, %d questions, %d kills, %d disconnects; %d effects ran, %d unknown", len(want), sent, asked, kills, disconnects-left, len(ran), unknown)
 }
 
-// A command that an agent runs is refused, whatever it does to hide where it comes from.
+// TestCommandsOfAgentsAreRefused checks that a command that an agent runs is rejected,
+// whatever it does to hide where it comes from.
 func TestCommandsOfAgentsAreRefused(t *testing.T) {
 	h := startChild(t)
 	ctx := t.Context()
@@ -435,9 +437,9 @@ func TestCommandsOfAgentsAreRefused(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}
-	// Each writes what it got to a file of its own. The last ones have no parent that belongs
-	// to the session any more, and nothing in their environment that names it. An attack
-	// whose program is missing, or may not do what it does, gets nothing.
+	// Each attack writes its result to its own file. The last ones no longer have a parent
+	// that belongs to the session, and nothing in their environment that names it. An attack
+	// whose program is missing, or is not permitted, gets nothing.
 	const get = `curl -s --unix-socket "$S" http://hub/v1/sessions`
 	attacks := []string{
 		`curl -s --unix-socket "$S" -H "Authorization: Bearer $(cat "$D"/* 2>/dev/null | tr -d "\n\r" | head -c 500)" http://hub/v1/sessions`,
@@ -451,12 +453,12 @@ func TestCommandsOfAgentsAreRefused(t *testing.T) {
 		`env -i PATH="$PATH" S="$S" setsid bash -c 'sleep 0.3; ` + get + `' < /dev/null &`,
 		`env -i PATH="$PATH" S="$S" setsid -f setsid -f bash -c 'sleep 0.3; ` + get + `' < /dev/null`,
 	}
-	refused := map[int]bool{0: true, 1: true, 2: true, 3: true, 8: true, 9: true} // those that any system can run
+	refused := map[int]bool{0: true, 1: true, 2: true, 3: true, 8: true, 9: true} // attacks that any system can run
 	script := "D=" + h.dir + "\nexport S=$D/socket\n"
 	for i, attack := range attacks {
 		script += fmt.Sprintf("(%s) > out%d.new 2>/dev/null\n", attack, i)
 	}
-	// The ones in the background have no end that could be waited for but their output.
+	// The only way to wait for the ones in the background is their output.
 	script += "for i in $(seq 100); do [ -s out8.new ] && [ -s out9.new ] && break; sleep 0.1; done\nfor i in out*.new; do mv $i ${i%.new}; done\n"
 	if err := os.WriteFile(filepath.Join(h.dir, "attack.sh"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
