@@ -11,12 +11,12 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// script is a model that plays turns.
+// script returns a model that plays turns.
 func script(turns ...*pt.Turn) func(string) *pt.Scenario {
 	return func(string) *pt.Scenario { return pt.Script(turns...) }
 }
 
-// write writes a file of the working directory and says that it is done.
+// writes returns a model that writes a file of the working directory and is done.
 func writes(dir string) *pt.Scenario {
 	return pt.Script(
 		pt.Think("How?").Say("I write", " it.").Call("Write", object{"file_path": filepath.Join(dir, "new.txt"), "content": "hello\n"}),
@@ -24,8 +24,8 @@ func writes(dir string) *pt.Scenario {
 	)
 }
 
-// The protocol in one test: a session, a prompt whose answer streams, a tool call that is
-// allowed, and the end of the turn.
+// TestPrompt is the protocol in one test: a session, a prompt whose answer streams, an
+// allowed tool call, and the end of the turn.
 func TestPrompt(t *testing.T) {
 	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
 		e.permit = func(f *frame) any { return selects("allow-once") }
@@ -53,7 +53,7 @@ func TestPrompt(t *testing.T) {
 		if data, err := os.ReadFile(filepath.Join(e.dir, "new.txt")); string(data) != "hello\n" {
 			t.Errorf("the file holds %q, %v", data, err)
 		}
-		// The question came behind the call that it is about, and names it.
+		// The question came after its call, and names it.
 		i := slices.IndexFunc(e.all, func(f *frame) bool { return f.Method == "session/request_permission" })
 		var p struct {
 			ToolCall struct {
@@ -78,7 +78,7 @@ func TestPrompt(t *testing.T) {
 	})
 }
 
-// A cancel ends the turn as cancelled, whenever it comes.
+// TestCancel checks that a cancel ends the turn as cancelled, whenever it comes.
 func TestCancel(t *testing.T) {
 	for name, when := range map[string]func(*frame) bool{
 		"at once":              nil,
@@ -105,7 +105,7 @@ func TestCancel(t *testing.T) {
 				for _, c := range open(e) {
 					t.Errorf("the call %s has no end", c)
 				}
-				// The session goes on.
+				// The session continues.
 				e.permit = func(*frame) any { return selects("allow-once") }
 				if got := e.call("session/prompt", prompt(id, "Again."))["stopReason"]; got != "end_turn" {
 					t.Errorf("then: stop reason %v", got)
@@ -115,7 +115,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// open returns the calls that have no end.
+// open returns the calls that have not ended.
 func open(e *editor) (list []string) {
 	state := map[string]any{}
 	for _, f := range e.all {
@@ -131,7 +131,8 @@ func open(e *editor) (list []string) {
 	return list
 }
 
-// Prompts that wait behind others are answered in order; a cancel ends all of them.
+// TestPromptsQueue checks that queued prompts are answered in order, and that a cancel
+// ends all of them.
 func TestPromptsQueue(t *testing.T) {
 	run(t, setting{model: script(pt.Say("One.").Pause(1e9), pt.Say("Two.").Pause(1e9), pt.Say("Three.").Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()

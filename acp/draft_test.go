@@ -9,7 +9,7 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// states lists the states of sessions that were reported, with the reason of an end.
+// states lists the reported states of sessions, with the reason of an end.
 func (e *editor) states() string {
 	var list []string
 	for _, f := range e.all {
@@ -33,9 +33,9 @@ func (e *editor) untilIdle() {
 	})
 }
 
-// A client that asks for version 2 gets it: a prompt is accepted at once, its end is a
-// state, calls are updates, diffs are patches, questions have a title and a subject. The
-// editor holds every frame against the schema of version 2.
+// TestDraft checks that a client that asks for version 2 gets it: a prompt is accepted
+// at once, its end is a state, calls are updates, diffs are patches, questions have a
+// title and a subject. The editor validates every frame with the schema of version 2.
 func TestDraft(t *testing.T) {
 	file := func(dir string) string { return filepath.Join(dir, "a.txt") }
 	model := func(dir string) *pt.Scenario {
@@ -87,7 +87,7 @@ func TestDraft(t *testing.T) {
 		for _, method := range []string{"session/load", "session/set_mode", "authenticate", "session/fork", "no/such"} {
 			e.fails(-32601, method, object{"sessionId": id})
 		}
-		// Resume replays from the start if the client wants it.
+		// Resume replays from the start if the client asks for it.
 		e.call("session/close", object{"sessionId": id})
 		e.reconnect()
 		e.call("session/resume", object{"sessionId": id, "cwd": e.dir, "replayFrom": object{"type": "start"}})
@@ -102,7 +102,8 @@ func TestDraft(t *testing.T) {
 	})
 }
 
-// A cancel in version 2 ends the turn as cancelled, wherever it is; an error is a state.
+// TestDraftEnds checks that a cancel in version 2 ends the turn as cancelled at any
+// time, and that an error is a state.
 func TestDraftEnds(t *testing.T) {
 	model := func(dir string) *pt.Scenario {
 		return pt.Script(pt.Expect(pt.LastUser("one")).Call("Write", map[string]string{"file_path": filepath.Join(dir, "a"), "content": ""}), pt.Fail(400, "invalid_request_error", "no").Always())

@@ -23,7 +23,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// inMemory returns an agent that is package acp itself, in this process, on a hub whose
+// inMemory returns an agent that is package acp itself, in this process, with a hub whose
 // agents play a script.
 func inMemory(t *testing.T, model *pt.Model) *acp.Agent {
 	t.Helper()
@@ -57,7 +57,7 @@ func served(cfg acp.Config) transport.Dialer {
 	})
 }
 
-// scripted returns an agent that answers lines of the connection by itself.
+// scripted returns an agent that answers lines of the connection itself.
 func scripted(answer func(f *frame, write func(object))) *acp.Agent {
 	return &acp.Agent{Dialer: transport.DialerFunc(func(context.Context, transport.Spec) (transport.Conn, error) {
 		host, peer := transport.Pipe()
@@ -83,8 +83,8 @@ func scripted(answer func(f *frame, write func(object))) *acp.Agent {
 	})}
 }
 
-// A program drives an ACP agent as it drives Parley: streaming, tools, permissions, plans,
-// options, a second turn.
+// TestAgentDriven checks that a program drives an ACP agent like Parley: streaming, tools,
+// permissions, plans, options, a second turn.
 func TestAgentDriven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -175,7 +175,8 @@ func TestAgentDriven(t *testing.T) {
 	})
 }
 
-// A denial, another input and a missing callback all mean that the call does not run.
+// TestAgentDenials checks that a denial, another input and a missing callback all keep the
+// call from running.
 func TestAgentDenials(t *testing.T) {
 	for name, decide := range map[string]func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error){
 		"denied": func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) { return parley.Deny("no"), nil },
@@ -202,7 +203,8 @@ func TestAgentDenials(t *testing.T) {
 	}
 }
 
-// An interrupt ends the turn, withdraws the open question, and the next turn works.
+// TestAgentInterrupted checks that an interrupt ends the turn and withdraws the open
+// question, and that the next turn works.
 func TestAgentInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -243,7 +245,8 @@ func TestAgentInterrupted(t *testing.T) {
 	})
 }
 
-// A session is resumed by the id that the SDK knows it by, also by another process.
+// TestAgentResumed checks that a session is resumed by its id in the SDK, also by another
+// process.
 func TestAgentResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -264,7 +267,8 @@ func TestAgentResumed(t *testing.T) {
 	})
 }
 
-// An option that the protocol cannot express is an error that names it.
+// TestAgentCannotExpress checks that an option that the protocol cannot express is an error
+// that names it.
 func TestAgentCannotExpress(t *testing.T) {
 	hook := parley.On("", func(context.Context, *wire.PreToolUseInput) (*wire.HookOutput, error) { return nil, nil })
 	for want, opts := range map[string]parley.Options{
@@ -297,8 +301,9 @@ func TestAgentCannotExpress(t *testing.T) {
 	}
 }
 
-// Agents differ: no names of tools, no ids of messages, calls without a start, no answer to
-// cancel, errors, strange updates. Every prompt has one result, and nothing is lost.
+// TestAgentDialects checks that agents may differ: no names of tools, no ids of messages,
+// calls without a start, no response to cancel, errors, strange updates. Every prompt has
+// one result, and nothing is lost.
 func TestAgentDialects(t *testing.T) {
 	up := func(fields object) object {
 		return object{"method": "session/update", "params": object{"sessionId": "1", "update": fields}}

@@ -8,8 +8,8 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// FuzzFrames sends a line to the server: whatever it is, all answers fit the published schema, which the
-// editor checks, and the connection goes on. SID stands for a session.
+// FuzzFrames sends a line to the server, and checks that all responses match the published schema, which
+// the editor validates, and that the connection stays open. SID stands for a session.
 func FuzzFrames(f *testing.F) {
 	for _, line := range []string{
 		`{"jsonrpc":"2.0","id":7,"method":"session/list","params":{}}`,
@@ -28,7 +28,8 @@ func FuzzFrames(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		// A server is a program that would run, and a response to the end of the test ends it early.
+		// A server is a program that would run, and a response to the end of the test would end it
+		// early.
 		if strings.ContainsAny(line, "\n\r") || strings.Contains(line, "mcpServers") || strings.Contains(line, "session/new") || strings.Contains(line, "load") {
 			return
 		}

@@ -8,12 +8,13 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// Every message of a client is answered as JSON-RPC requires, and the connection stays open.
+// TestHostileFrames checks that every message of a client is answered as JSON-RPC requires,
+// and that the connection stays open.
 func TestHostileFrames(t *testing.T) {
 	const none = "null"
 	for _, c := range []struct {
 		name, line string
-		id         string // of the answer; empty: there is none
+		id         string // of the response; empty: there is none
 		code       int
 	}{
 		{"not JSON", `{"jsonrpc":`, none, -32700},
@@ -80,7 +81,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// A line that is too long is refused without being held in memory, and the next one counts.
+// TestLongLine checks that a line that is too long is rejected without being held in memory,
+// and that the next one is processed.
 func TestLongLine(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
 		piece := strings.Repeat("x", 1<<20)
@@ -95,7 +97,8 @@ func TestLongLine(t *testing.T) {
 	})
 }
 
-// Before initialize nothing else is served, and a version is agreed on.
+// TestInitialize checks that nothing else is served before initialize, and that a version is
+// negotiated.
 func TestInitialize(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Hello.").Always()), version: -1}, func(t *testing.T, e *editor) {
 		e.fails(-32600, "session/new", object{"cwd": e.dir, "mcpServers": []any{}})
@@ -118,7 +121,8 @@ func TestInitialize(t *testing.T) {
 	})
 }
 
-// An id that is in use is refused; the request that has it is answered.
+// TestReusedRequestID checks that an id in use is rejected, and that the request that has it
+// is answered.
 func TestReusedRequestID(t *testing.T) {
 	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -133,8 +137,8 @@ func TestReusedRequestID(t *testing.T) {
 	})
 }
 
-// A client that reads nothing delays no cancel, and sees everything that matters when it
-// reads again.
+// TestClientThatDoesNotRead checks that a client that reads nothing delays no cancel, and
+// sees everything that matters when it reads again.
 func TestClientThatDoesNotRead(t *testing.T) {
 	run(t, setting{model: script(pt.Say(strings.Split(strings.Repeat("word ", 20_000), " ")...).Pause(1e9).Call("Bash", object{"command": "touch made"}), pt.Say("Done.").Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -148,7 +152,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// Answers to permission requests that are wrong deny the call.
+// TestWrongPermissionAnswers checks that invalid answers to permission requests deny the
+// call.
 func TestWrongPermissionAnswers(t *testing.T) {
 	for name, answer := range map[string]string{
 		"an option that was not offered": `"result":{"outcome":{"outcome":"selected","optionId":"everything"}}`,
@@ -173,8 +178,8 @@ func TestWrongPermissionAnswers(t *testing.T) {
 	}
 }
 
-// Many prompts at once are all answered: those that wait are cancelled, and those that are
-// too many are refused.
+// TestFlood checks that many concurrent prompts are all answered: queued ones are cancelled,
+// and excess ones are rejected.
 func TestFlood(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Hello.").Stall().Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()

@@ -12,7 +12,7 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// option returns the current value of an option, and its values.
+// option returns the current value of an option, and its possible values.
 func option(t *testing.T, list any, id string) (current any, values []string) {
 	t.Helper()
 	for _, x := range list.([]any) {
@@ -28,7 +28,8 @@ func option(t *testing.T, list any, id string) (current any, values []string) {
 	return nil, nil
 }
 
-// Modes, models and effort are options; a change of one is seen in all of them.
+// TestOptions checks that modes, models and effort are options, and that a change of one
+// appears in all of them.
 func TestOptions(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
 		first := e.call("session/new", object{"cwd": e.dir, "mcpServers": []any{}})
@@ -56,7 +57,7 @@ func TestOptions(t *testing.T) {
 				t.Errorf("effort %v, want %s", level, levels[1])
 			}
 		}
-		// The settings hold for whoever opens the session next.
+		// The settings also apply for the next client that opens the session.
 		e.reconnect()
 		again := e.call("session/load", object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}})
 		if mode := again["modes"].(object)["currentModeId"]; mode != "plan" {
@@ -65,7 +66,8 @@ func TestOptions(t *testing.T) {
 	})
 }
 
-// A plan that is approved is carried out, in the mode that was selected with it.
+// TestPlanApproval checks that an approved plan is carried out, in the mode that was
+// selected with it.
 func TestPlanApproval(t *testing.T) {
 	run(t, setting{model: func(dir string) *pt.Scenario {
 		return pt.Script(
@@ -93,7 +95,8 @@ func TestPlanApproval(t *testing.T) {
 
 const choose = `{"questions":[{"question":"Which one?","header":"Choice","multiSelect":false,"options":[{"label":"Red","description":"r"},{"label":"Blue","description":"b"}]}]}`
 
-// A question of the model is a form, or a permission request whose options are the answers.
+// TestQuestion checks that a question of the model is a form, or a permission request whose
+// options are the answers.
 func TestQuestion(t *testing.T) {
 	answered := func(dir string) *pt.Scenario {
 		return pt.Script(pt.Call("AskUserQuestion", json.RawMessage(choose)), pt.Expect(pt.ToolResult("Blue")).Say("Blue it is."))
@@ -120,7 +123,8 @@ func TestQuestion(t *testing.T) {
 	})
 }
 
-// A prompt holds text, links, resources and pictures, and the model gets all of them.
+// TestPromptContent checks that the model gets text, links, resources and pictures of a
+// prompt.
 func TestPromptContent(t *testing.T) {
 	const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 	run(t, setting{model: script(pt.Expect(pt.Check("all of it", func(r *pt.Request) error {
@@ -144,7 +148,7 @@ func TestPromptContent(t *testing.T) {
 	})
 }
 
-// A session is forked, resumed and closed.
+// TestSessions forks, resumes and closes a session.
 func TestSessions(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -177,7 +181,7 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// A turn that is closed ends as cancelled.
+// TestCloseWhileRunning checks that a turn ends as cancelled when its session is closed.
 func TestCloseWhileRunning(t *testing.T) {
 	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -190,7 +194,8 @@ func TestCloseWhileRunning(t *testing.T) {
 	})
 }
 
-// Steering reaches the turn that runs; without one a prompt is required.
+// TestSteering checks that steering reaches the running turn, and requires a prompt without
+// one.
 func TestSteering(t *testing.T) {
 	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -207,7 +212,7 @@ func TestSteering(t *testing.T) {
 	})
 }
 
-// How a turn ends is the stop reason, or an error with its code.
+// TestOutcomes checks that the end of a turn is its stop reason, or an error with its code.
 func TestOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		turn *pt.Turn
@@ -234,7 +239,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A client that knows notices hears of retries; another one does not.
+// TestNotices checks that only a client that knows notices receives retries.
 func TestNotices(t *testing.T) {
 	for name, caps := range map[string]object{"": nil, "notice": {"session": object{"notices": object{}}}} {
 		run(t, setting{model: script(new(pt.Turn).Fail(529), pt.Say("Now.")), caps: caps}, func(t *testing.T, e *editor) {
@@ -247,7 +252,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// A task list is the plan, and no call.
+// TestPlanUpdates checks that a task list is shown as the plan, and not as a call.
 func TestPlanUpdates(t *testing.T) {
 	run(t, setting{model: script(
 		pt.Call("TodoWrite", object{"todos": []object{{"content": "First", "status": "in_progress", "activeForm": "Doing"}, {"content": "Second", "status": "pending", "activeForm": "Doing"}}}),
@@ -267,7 +272,7 @@ func TestPlanUpdates(t *testing.T) {
 	})
 }
 
-// The output of a command is shown while it runs.
+// TestRunningOutput checks that the output of a command is shown while it runs.
 func TestRunningOutput(t *testing.T) {
 	model := func(string) *pt.Scenario {
 		return pt.Script(pt.Say("").Call("Bash", map[string]string{"command": "echo early; until test -e gate; do sleep 0.05; done; echo late", "description": "Waits"}), pt.Say("Done.").Always())
@@ -290,8 +295,8 @@ func TestRunningOutput(t *testing.T) {
 	e.response(n)
 }
 
-// A client that shows terminals receives the output of a command in one; a replay, and a
-// client that does not, have it as content.
+// TestTerminalOutput checks that a client with terminals receives the output of a command
+// in one, and that a replay, and a client without terminals, get it as content.
 func TestTerminalOutput(t *testing.T) {
 	model := func(string) *pt.Scenario {
 		return pt.Script(pt.Say("").Call("Bash", map[string]string{"command": "echo out; exit 3", "description": "Fails"}), pt.Say("Done.").Always())

@@ -19,7 +19,8 @@ import (
 
 // The mistakes of other agents, one test each.
 
-// Zed drops updates of a session that it does not know yet.
+// TestNoUpdateBeforeSessionResponse: Zed drops updates of a session that it does not
+// know yet.
 func TestNoUpdateBeforeSessionResponse(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -43,7 +44,8 @@ func TestNoUpdateBeforeSessionResponse(t *testing.T) {
 	})
 }
 
-// A question that is open blocks nothing but its own session.
+// TestOpenQuestionBlocksNoOtherSession checks that an open question blocks only its own
+// session.
 func TestOpenQuestionBlocksNoOtherSession(t *testing.T) {
 	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
 		a := e.newSession()
@@ -62,7 +64,8 @@ func TestOpenQuestionBlocksNoOtherSession(t *testing.T) {
 	})
 }
 
-// A cancel withdraws the question that is open, so that no client shows it for ever.
+// TestCancelWithdrawsQuestion checks that a cancel withdraws the open question, so that
+// no client shows it forever.
 func TestCancelWithdrawsQuestion(t *testing.T) {
 	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -72,7 +75,7 @@ func TestCancelWithdrawsQuestion(t *testing.T) {
 		e.until("withdrawal", func(f *frame) bool {
 			return f.Method == "$/cancel_request" && strings.Contains(string(f.Params), `"requestId":`+string(ask.ID))
 		})
-		// An answer that comes too late has no effect.
+		// A late answer has no effect.
 		e.write(object{"jsonrpc": "2.0", "id": ask.ID, "result": selects("allow-once")})
 		if f := e.response(req); !strings.Contains(string(f.Result), "cancelled") {
 			t.Error(brief(f))
@@ -83,7 +86,8 @@ func TestCancelWithdrawsQuestion(t *testing.T) {
 	})
 }
 
-// Somebody else answers: the client's question is withdrawn, and the turn goes on.
+// TestAnswerFromElsewhereWithdrawsQuestion checks that the client's question is
+// withdrawn when somebody else answers, and that the turn continues.
 func TestAnswerFromElsewhereWithdrawsQuestion(t *testing.T) {
 	run(t, setting{model: writes}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -112,8 +116,9 @@ func TestAnswerFromElsewhereWithdrawsQuestion(t *testing.T) {
 	})
 }
 
-// The turn that the end of a background task starts is not taken for the answer to the
-// next prompt, and its updates arrive though no prompt runs.
+// TestBackgroundTurnIsNotAnAnswer checks that the turn that the end of a background
+// task starts does not answer the next prompt, and that its updates arrive although no
+// prompt is running.
 func TestBackgroundTurnIsNotAnAnswer(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := exec.Command("mkfifo", pipe).Run(); err != nil {
@@ -128,7 +133,7 @@ func TestBackgroundTurnIsNotAnAnswer(t *testing.T) {
 		e.permit = func(*frame) any { return selects("allow-once") }
 		id := e.newSession()
 		e.call("session/prompt", prompt(id, "Start it."))
-		// The task ends now. If it ended in the turn, the turn itself would hear of it.
+		// The task ends now. If it ended in the turn, the turn itself would report it.
 		if err := os.WriteFile(pipe, []byte("end\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +152,8 @@ func TestBackgroundTurnIsNotAnAnswer(t *testing.T) {
 	})
 }
 
-// A schedule fires while the editor is connected, and the editor sees it.
+// TestScheduleFires checks that a schedule fires while the editor is connected, and
+// that the editor sees it.
 func TestScheduleFires(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Good morning.").Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -155,13 +161,14 @@ func TestScheduleFires(t *testing.T) {
 		if _, err := e.hub.Schedule(t.Context(), me, hub.Schedule{Session: id, Prompt: "Wake up.", At: time.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Hour) // of the bubble
+		time.Sleep(2 * time.Hour) // in the bubble
 		e.until("the prompt", func(f *frame) bool { return strings.Contains(brief(f), "user_message_chunk") })
 		e.until("the answer", func(f *frame) bool { return strings.Contains(brief(f), "Good morning.") })
 	})
 }
 
-// A replay shows what was shown: every call with its start and its end, title and kind.
+// TestReplayShowsWhatWasShown checks that a replay shows the same as before: every call
+// with its start and its end, title and kind.
 func TestReplayShowsWhatWasShown(t *testing.T) {
 	run(t, setting{model: func(dir string) *pt.Scenario {
 		return pt.Script(
@@ -187,7 +194,7 @@ func TestReplayShowsWhatWasShown(t *testing.T) {
 	})
 }
 
-// shown is what an editor shows: texts as a whole, and each call as it is at its end.
+// shown lists what an editor shows: texts as a whole, and each call in its final state.
 func shown(e *editor) (list []string) {
 	calls := map[string]object{}
 	last := ""
@@ -229,8 +236,9 @@ func shown(e *editor) (list []string) {
 	return list
 }
 
-// One record that cannot be read, and a call without a result, do not make a session
-// unreadable: the rest is replayed, and the call ends as failed.
+// TestReplaySurvivesBadRecords checks that one unreadable record, and a call without a
+// result, do not make a session unreadable: the rest is replayed, and the call ends as
+// failed.
 func TestReplaySurvivesBadRecords(t *testing.T) {
 	store := &session.Memory{}
 	id := session.NewID()
@@ -262,7 +270,7 @@ func TestReplaySurvivesBadRecords(t *testing.T) {
 	})
 }
 
-// A provider that uses the same id for two calls does not make one of them.
+// TestReusedCallIDs checks that two calls with the same id from a provider stay two.
 func TestReusedCallIDs(t *testing.T) {
 	run(t, setting{model: script(
 		pt.Say("").CallID("same", "Bash", object{"command": "echo one"}), pt.Say("One."),
@@ -287,7 +295,8 @@ func TestReusedCallIDs(t *testing.T) {
 	})
 }
 
-// A client gets each diff of a call that changes several places.
+// TestAllDiffsAreShown checks that a client gets each diff of a call that changes
+// several places.
 func TestAllDiffsAreShown(t *testing.T) {
 	run(t, setting{model: func(dir string) *pt.Scenario {
 		file := filepath.Join(dir, "a.txt")
@@ -317,7 +326,8 @@ func TestAllDiffsAreShown(t *testing.T) {
 	})
 }
 
-// The sessions that an editor makes are in the list, with title and directory.
+// TestListHasSessionsOfTheEditor checks that the sessions that an editor creates are in
+// the list, with title and directory.
 func TestListHasSessionsOfTheEditor(t *testing.T) {
 	for name, store := range map[string]session.Store{"records in the journal": nil, "records in a store": &session.Memory{}} {
 		t.Run(name, func(t *testing.T) {
@@ -343,7 +353,8 @@ func TestListHasSessionsOfTheEditor(t *testing.T) {
 	}
 }
 
-// A prompt that another front end sent appears, and its turn does not answer ours.
+// TestPromptFromElsewhere checks that a prompt of another front end appears, and that
+// its turn does not answer ours.
 func TestPromptFromElsewhere(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()
@@ -358,7 +369,8 @@ func TestPromptFromElsewhere(t *testing.T) {
 	})
 }
 
-// A cancel while nothing runs does not end the prompt behind it.
+// TestCancelOfNothing checks that a cancel while nothing is running does not end the
+// next prompt.
 func TestCancelOfNothing(t *testing.T) {
 	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
 		id := e.newSession()

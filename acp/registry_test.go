@@ -10,8 +10,8 @@ import (
 	"github.com/parley-go/parley"
 )
 
-// The entry for the registry of agents names the files of this version, one for each
-// platform of a release.
+// TestRegistryEntry checks that the entry for the registry of agents names the files of
+// this version, one for each platform of a release.
 func TestRegistryEntry(t *testing.T) {
 	data, err := os.ReadFile("../docs/registry-entry.json")
 	if err != nil {

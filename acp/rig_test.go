@@ -39,8 +39,8 @@ type frame struct {
 	Error   *acp.Error      `json:"error,omitempty"`
 }
 
-// An editor is a client that a test plays, with its own hub and agent behind it. All that
-// it receives is held against the published schema.
+// An editor is a client that a test plays, with its own hub and agent behind it. It
+// validates everything that it receives with the published schema.
 type editor struct {
 	t   *testing.T
 	dir string
@@ -48,7 +48,7 @@ type editor struct {
 	w   io.WriteCloser
 
 	in      chan *frame
-	all     []*frame // that were received
+	all     []*frame // received frames
 	id      int
 	version int
 	hold    sync.Mutex // held while the editor does not read
@@ -62,7 +62,7 @@ type editor struct {
 	permit func(*frame) any
 }
 
-// A setting is what an editor works with.
+// A setting configures an editor.
 type setting struct {
 	model   func(dir string) *pt.Scenario
 	backend hub.Backend
@@ -74,7 +74,7 @@ type setting struct {
 	caps    object
 }
 
-// run plays a test in a bubble.
+// run runs a test in a bubble.
 func run(t *testing.T, s setting, f func(t *testing.T, e *editor)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +195,7 @@ func (e *editor) disconnect() {
 	}
 }
 
-// raw writes a line as it is.
+// raw writes a line verbatim.
 func (e *editor) raw(line string) {
 	e.t.Helper()
 	if _, err := io.WriteString(e.w, line+"\n"); err != nil {
@@ -227,7 +227,7 @@ func (e *editor) notify(method string, params any) {
 	e.write(object{"jsonrpc": "2.0", "method": method, "params": params})
 }
 
-// until receives frames until one is as wanted.
+// until receives frames until ok accepts one.
 func (e *editor) until(what string, ok func(*frame) bool) *frame {
 	e.t.Helper()
 	for {
@@ -246,7 +246,7 @@ func (e *editor) until(what string, ok func(*frame) bool) *frame {
 	}
 }
 
-// received lists what the editor received.
+// received lists the frames that the editor received.
 func (e *editor) received() string {
 	var b strings.Builder
 	for _, f := range e.all {
@@ -255,7 +255,7 @@ func (e *editor) received() string {
 	return b.String()
 }
 
-// brief is a frame in a few words.
+// brief summarizes a frame.
 func brief(f *frame) string {
 	switch {
 	case f.Method == "session/update":
@@ -278,7 +278,7 @@ func brief(f *frame) string {
 	return fmt.Sprintf("response %s %.80s", f.ID, f.Result)
 }
 
-// update returns the update that a frame holds, nil if it is none.
+// update returns the update in a frame, nil if there is none.
 func update(f *frame) object {
 	var p struct{ Update object }
 	if f.Method == "session/update" {
@@ -331,12 +331,12 @@ func prompt(id, text string) object {
 	return object{"sessionId": id, "prompt": []any{object{"type": "text", "text": text}}}
 }
 
-// selects is the answer to a permission request.
+// selects returns the answer to a permission request.
 func selects(option string) object {
 	return object{"outcome": object{"outcome": "selected", "optionId": option}}
 }
 
-// updates lists the updates that were received, in brief, without usage and commands.
+// updates lists the received updates, in brief, without usage and commands.
 func (e *editor) updates() (list []string) {
 	for _, f := range e.all {
 		if u := update(f); u != nil && u["sessionUpdate"] != "usage_update" && u["sessionUpdate"] != "available_commands_update" {
@@ -399,7 +399,7 @@ func loadSchemas() {
 
 var reference = regexp.MustCompile(`"#/\$defs/(\w+)"`)
 
-// reach collects the definitions that one needs.
+// reach collects the definitions that a definition needs.
 func reach(defs map[string]json.RawMessage, name string, needed map[string]json.RawMessage) {
 	if needed[name] != nil {
 		return
@@ -418,7 +418,7 @@ func mustJSON(v any) []byte {
 	return data
 }
 
-// check holds a frame against the schema.
+// check validates a frame with the schema.
 func (e *editor) check(f *frame) {
 	schemaOnce.Do(loadSchemas)
 	kind, method, side, raw := "Notification", f.Method, "client", f.Params

@@ -40,10 +40,10 @@ type acpClient struct {
 	open    map[string]string // methods of requests without a response, by id
 	permit  string            // the kind of option to select
 	answer  json.RawMessage   // to elicitations
-	seen    []any             // what is compared
+	seen    []any             // frames to compare
 }
 
-// besides answers what the official CLI asks the model beside the conversation.
+// besides answers the requests that the official CLI sends beside the conversation.
 const besides = `
 script beside
 when user ~ SUGGESTION MODE|^<session>
@@ -52,8 +52,8 @@ turn
   always
 `
 
-// playACP plays a scenario and returns what the agent wrote, without what differs between
-// any two runs.
+// playACP plays a scenario and returns the agent's output, without what varies between
+// runs.
 func playACP(ctx context.Context, ar *txtar.Archive, dir, home string, env, command []string) ([]any, error) {
 	sections := map[string]string{}
 	for _, f := range ar.Files {
@@ -222,7 +222,7 @@ func (c *acpClient) call(ctx context.Context, method, params string) (json.RawMe
 	return result, err
 }
 
-// until handles what comes until something has happened.
+// until handles frames until over accepts one.
 func (c *acpClient) until(ctx context.Context, over func(*acpFrame) bool) error {
 	for {
 		select {
@@ -242,7 +242,7 @@ func (c *acpClient) until(ctx context.Context, over func(*acpFrame) bool) error 
 	}
 }
 
-// handle notes a frame and answers it if it is a request.
+// handle records a frame and responds if it is a request.
 func (c *acpClient) handle(f *acpFrame) error {
 	c.note(f)
 	if f.Method == "" {
@@ -287,11 +287,11 @@ func acpKind(f *acpFrame) string {
 	return p.Update.SessionUpdate
 }
 
-// Not compared: usage floats, options and commands are lists of what the two
-// products have, a title comes when it comes.
+// Not compared: usage varies, options and commands are lists that differ between the two
+// products, and a title may come at any time.
 var notCompared = []string{"usage_update", "available_commands_update", "config_option_update", "session_info_update", "_auth/status_update"}
 
-// note adds a frame to what is compared.
+// note adds a frame to those that are compared.
 func (c *acpClient) note(f *acpFrame) {
 	kind := acpKind(f)
 	if slices.Contains(notCompared, kind) || strings.HasPrefix(f.Method, "_") {
@@ -326,7 +326,7 @@ func (c *acpClient) note(f *acpFrame) {
 	c.seen = append(c.seen, c.clean(v))
 }
 
-// clean removes what differs between any two runs.
+// clean removes what varies between runs.
 func (c *acpClient) clean(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -351,8 +351,8 @@ func (c *acpClient) clean(v any) any {
 	return v
 }
 
-// mergeACP puts together what may come in any number of pieces: texts, and updates of a
-// call up to the next thing that happens.
+// mergeACP merges what may come in any number of pieces: texts, and updates of a call up
+// to the next event.
 func mergeACP(list []any) (merged []any) {
 	for _, v := range list {
 		m, _ := v.(map[string]any)
@@ -384,8 +384,8 @@ func mergeACP(list []any) (merged []any) {
 
 func ended(m map[string]any) bool { return m["status"] == "completed" || m["status"] == "failed" }
 
-// lastUpdate returns the last update of a call, nil if something else than updates of
-// calls came behind it.
+// lastUpdate returns the last update of a call, nil if anything but updates of calls came
+// after it.
 func lastUpdate(list []any, id any) map[string]any {
 	for _, v := range slices.Backward(list) {
 		m, _ := v.(map[string]any)
@@ -403,7 +403,7 @@ func lastUpdate(list []any, id any) map[string]any {
 	return nil
 }
 
-// quiet reports whether nothing came behind an update.
+// quiet reports whether nothing came after an update.
 func quiet(list []any, m map[string]any) bool {
 	last, _ := list[len(list)-1].(map[string]any)
 	return last["toolCallId"] == m["toolCallId"]
@@ -477,8 +477,8 @@ func differences(path string, a, b any, list *[]string) {
 	}
 }
 
-// acceptedACP are differences that are meant to be: regular expressions for lines of a
-// comparison, with the scenario in front.
+// acceptedACP returns the intended differences: regular expressions for lines of a
+// comparison, which start with the scenario.
 func acceptedACP(t *testing.T) []*regexp.Regexp {
 	data, err := os.ReadFile("testdata/acp/accepted.txt")
 	if err != nil {
@@ -493,8 +493,9 @@ func acceptedACP(t *testing.T) []*regexp.Regexp {
 	return list
 }
 
-// For the same scripted model, parley acp writes what the reference adapter writes with
-// the official CLI. Differences are in testdata/acp/accepted.txt, with their reasons.
+// TestACPLikeAdapter checks that parley acp writes the same as the reference adapter with
+// the official CLI, for the same scripted model. Differences are in
+// testdata/acp/accepted.txt, with their reasons.
 func TestACPLikeAdapter(t *testing.T) {
 	p := peers(t)
 	ours := parleyCLI(t)

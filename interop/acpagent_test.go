@@ -12,13 +12,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// adapterOnParley is the command of the reference adapter, with parley below it.
+// adapterOnParley returns the command of the reference adapter, running on parley.
 func adapterOnParley(t *testing.T) []string {
 	p := peers(t)
 	return []string{"env", "CLAUDE_CODE_EXECUTABLE=" + parleyCLI(t), "node", filepath.Join(p.Dir, "node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js")}
 }
 
-// The reference adapter runs on top of parley: the official TypeScript SDK drives it.
+// TestACPAdapterOnParley runs the reference adapter on parley, driven by the official
+// TypeScript SDK.
 func TestACPAdapterOnParley(t *testing.T) {
 	t.Parallel()
 	here, _ := os.Getwd()
@@ -29,8 +30,8 @@ func TestACPAdapterOnParley(t *testing.T) {
 	}
 }
 
-// The SDK drives agents that speak the Agent Client Protocol, as processes: parley acp, and
-// the reference adapter on top of parley.
+// TestACPAgents drives agents that speak the Agent Client Protocol with the SDK, as
+// processes: parley acp, and the reference adapter on parley.
 func TestACPAgents(t *testing.T) {
 	t.Parallel()
 	peers(t)

@@ -40,7 +40,7 @@ func acpClientRun(t *testing.T, command ...string) (stdout string, dir string) {
 	return string(out), dir
 }
 
-// acpSeen is what the drivers print.
+// acpSeen is the output of the drivers.
 type acpSeen struct {
 	Kinds                         map[string]int
 	Text, Replayed, First, Second string
@@ -61,8 +61,8 @@ func (s *acpSeen) check(t *testing.T, out string) {
 	}
 }
 
-// The official TypeScript SDK of the Agent Client Protocol drives parley acp, and parley
-// serve over both of its transports for other machines.
+// TestACPTypeScriptSDK drives parley acp with the official TypeScript SDK of the Agent
+// Client Protocol, and parley serve over both of its network transports.
 func TestACPTypeScriptSDK(t *testing.T) {
 	t.Parallel()
 	peers(t)
@@ -83,7 +83,7 @@ func TestACPTypeScriptSDK(t *testing.T) {
 	}
 }
 
-// The Python SDK of the Agent Client Protocol drives parley acp.
+// TestACPPythonSDK drives parley acp with the Python SDK of the Agent Client Protocol.
 func TestACPPythonSDK(t *testing.T) {
 	t.Parallel()
 	p := peers(t)
@@ -96,7 +96,8 @@ func TestACPPythonSDK(t *testing.T) {
 	new(acpSeen).check(t, out)
 }
 
-// acpx, a client of the Agent Client Protocol for the command line, drives parley acp.
+// TestACPX drives parley acp with acpx, a client of the Agent Client Protocol for the
+// command line.
 func TestACPX(t *testing.T) {
 	t.Parallel()
 	p := peers(t)

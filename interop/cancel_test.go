@@ -54,8 +54,8 @@ func cancelCommand(cli, dir, url string) *parley.Options {
 	}
 }
 
-// cancelScenario is a model that never comes to an end by itself: a command and a
-// tool of the host in turn.
+// cancelScenario returns a model that never ends by itself: it alternates between a
+// command and a tool of the host.
 func cancelScenario() *pt.Scenario {
 	return pt.Script(
 		pt.Say("I ", "run ", "it.").Drip(time.Millisecond).
@@ -64,7 +64,7 @@ func cancelScenario() *pt.Scenario {
 	)
 }
 
-// cancelAtRandom cancels often: short times, or long times with PARLEY_TEST_LONG.
+// cancelAtRandom cancels many times: short times, or long times with PARLEY_TEST_LONG.
 func cancelAtRandom(t *testing.T, short, long int, options func(dir string) *parley.Options) {
 	runs := short
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
@@ -103,7 +103,7 @@ func cancelAtRandom(t *testing.T, short, long int, options func(dir string) *par
 	workers.Wait()
 }
 
-// cancelWays are the ways to talk to an agent that a context ends.
+// cancelWays are the ways to use an agent under a context that ends.
 var cancelWays = []struct {
 	name string
 	ask  func(ctx context.Context, o *parley.Options) error
@@ -278,7 +278,7 @@ func (c *cancelRun) started() int {
 	return bytes.Count(text, []byte("\n"))
 }
 
-// see looks at one line.
+// see processes one line.
 func (c *cancelRun) see(dir byte, line []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -334,7 +334,7 @@ func (c *cancelRun) see(dir byte, line []byte) {
 	}
 }
 
-// tap returns a dialer whose lines are seen.
+// tap returns a dialer that shows all lines to c.
 func (c *cancelRun) tap(d transport.Dialer) transport.Dialer {
 	return transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 		conn, err := d.Dial(ctx, spec)
@@ -361,7 +361,7 @@ func (c *tapConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A lineTap cuts bytes into lines.
+// A lineTap splits bytes into lines.
 type lineTap struct {
 	rest []byte
 	see  func(line []byte)

@@ -14,7 +14,7 @@ import (
 	"github.com/parley-go/parley/internal/testwait"
 )
 
-// recorded is an outcome of lines, for tests of the comparison itself.
+// recorded returns an outcome with the given lines, for tests of the comparison itself.
 func recorded(lines ...string) *Outcome {
 	p := Process{}
 	for _, l := range lines {
@@ -97,7 +97,7 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// Accepted differences are documented for users.
+// TestAcceptedIsDocumented checks that accepted differences are documented for users.
 func TestAcceptedIsDocumented(t *testing.T) {
 	list, err := Accepted()
 	if err != nil {
@@ -114,7 +114,7 @@ func TestAcceptedIsDocumented(t *testing.T) {
 	}
 }
 
-// compareAll plays scenarios with two CLIs and returns how they differ.
+// compareAll plays scenarios with two CLIs and returns the differences.
 func compareAll(t *testing.T, d Driver, a, b string, names ...string) []Difference {
 	var mu sync.Mutex
 	var all []Difference
@@ -149,8 +149,9 @@ func compareAll(t *testing.T, d Driver, a, b string, names ...string) []Differen
 	return all
 }
 
-// recordOnce is [Record], and where PARLEY_INTEROP_CACHE names a directory, what was
-// recorded there before: the official CLI does not change while ours is fixed.
+// recordOnce is [Record] with a cache: if PARLEY_INTEROP_CACHE names a directory, it
+// uses what was recorded there before, because the official CLI does not change while
+// ours is being fixed.
 func recordOnce(ctx context.Context, t *testing.T, s *Scenario, d Driver, cli, dir string) *Outcome {
 	cache := os.Getenv("PARLEY_INTEROP_CACHE")
 	if cache == "" {
@@ -182,7 +183,8 @@ func recordOnce(ctx context.Context, t *testing.T, s *Scenario, d Driver, cli, d
 	return o
 }
 
-// The official CLI is like itself: what differs from run to run is taken out.
+// TestClaudeLikeClaude checks that the official CLI equals itself: what varies from run
+// to run is removed.
 func TestClaudeLikeClaude(t *testing.T) {
 	p := peers(t)
 	var names []string
@@ -194,8 +196,8 @@ func TestClaudeLikeClaude(t *testing.T) {
 	}
 }
 
-// Our command is like the official one, but for what is accepted. A difference that
-// is found in many scenarios is reported once.
+// TestParleyLikeClaude checks that our command behaves like the official one, except
+// for accepted differences. A difference in many scenarios is reported once.
 func TestParleyLikeClaude(t *testing.T) {
 	cli := parleyCLI(t)
 	p := peers(t)
@@ -220,7 +222,7 @@ func TestParleyLikeClaude(t *testing.T) {
 		seen[key] = 0
 	}
 	if d != (GoSDK{}) || t.Failed() || strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
-		return // only a part was seen
+		return // only a part was played
 	}
 	for _, a := range unused {
 		t.Errorf("accepted.txt:%d covers nothing any more: %s", a.Line, a.Reason)

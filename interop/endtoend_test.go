@@ -15,14 +15,14 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// An endToEnd is a scenario of py/endtoend.py: what the model answers, and the end-to-end test in the public repository of the
-// Python SDK that checks the same thing.
+// An endToEnd is a scenario of py/endtoend.py: the model's answers, and the corresponding end-to-end test in the public
+// repository of the Python SDK.
 type endToEnd struct {
 	of  string
 	api func(dir string) *pt.Scenario
 }
 
-// endToEnds has a scenario for each end-to-end test of the Python SDK.
+// endToEnds returns a scenario for each end-to-end test of the Python SDK.
 func endToEnds() map[string]endToEnd {
 	hello := func(string) *pt.Scenario { return pt.Script(pt.Say("Hello.").Always()) }
 	run := func(more ...pt.Matcher) func(string) *pt.Scenario {
@@ -111,7 +111,7 @@ func endToEnds() map[string]endToEnd {
 	}
 }
 
-// playEndToEnds has the Python SDK put all scenarios to a CLI.
+// playEndToEnds plays all scenarios with the Python SDK and a CLI.
 func playEndToEnds(t *testing.T, cli string) {
 	t.Helper()
 	all := endToEnds()
@@ -192,7 +192,7 @@ func playEndToEnds(t *testing.T, cli string) {
 
 func TestPythonEndToEndParley(t *testing.T) { playEndToEnds(t, parleyCLI(t)) }
 
-// The scenarios hold with the official CLI as well.
+// TestPythonEndToEndClaude plays the scenarios with the official CLI as well.
 func TestPythonEndToEndClaude(t *testing.T) {
 	if os.Getenv("PARLEY_INTEROP_ALL") != "1" {
 		t.Skip("PARLEY_INTEROP_ALL=1 plays all scenarios with the official CLI")

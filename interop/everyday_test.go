@@ -16,9 +16,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestEverydayQuestions gives the everyday commands to both commands, in default mode and
-// without rules: Parley asks about no more of them than the official one does. It takes
-// minutes, so it needs PARLEY_TEST_LONG.
+// TestEverydayQuestions gives everyday commands to both commands, in default mode and
+// without rules, and checks that Parley asks for permission no more often than the
+// official one. It takes minutes, so it needs PARLEY_TEST_LONG.
 func TestEverydayQuestions(t *testing.T) {
 	if os.Getenv("PARLEY_TEST_LONG") == "" {
 		t.Skip("PARLEY_TEST_LONG is not set")
@@ -41,7 +41,7 @@ func TestEverydayQuestions(t *testing.T) {
 	}
 }
 
-// questions returns the commands that somebody is asked about. Each is denied then.
+// questions returns the commands that need permission. Each of them is denied.
 func questions(t *testing.T, cli string, commands []string) []string {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module m\n", "a.txt": "a\n", "README.md": "# m\n", "src/main.go": "package main\n"} {

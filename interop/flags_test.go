@@ -21,8 +21,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// every returns options that together have everything set, as far as one thing does
-// not rule out another; the last resumes a session that does not exist.
+// every returns options that together have everything set, as far as options do not
+// exclude each other; the last resumes a session that does not exist.
 func every(t *testing.T, dir string) []*parley.Options {
 	plugin := filepath.Join(dir, "plugin")
 	prompt := filepath.Join(dir, "prompt.txt")
@@ -86,7 +86,8 @@ func every(t *testing.T, dir string) []*parley.Options {
 	}
 }
 
-// Every flag that our SDK knows how to pass is one that the official CLI knows.
+// TestClaudeKnowsOurFlags checks that the official CLI knows every flag that our SDK
+// can pass.
 func TestClaudeKnowsOurFlags(t *testing.T) {
 	p := peers(t)
 	var mu sync.Mutex
@@ -131,7 +132,7 @@ func TestClaudeKnowsOurFlags(t *testing.T) {
 		}
 	}
 
-	// One that it does not know is found out.
+	// An unknown flag is detected.
 	_, err := parley.Run(t.Context(), "Say hello.", &parley.Options{Path: p.CLI(), Env: map[string]string{"HOME": t.TempDir()}, ExtraArgs: map[string]string{"no-such-flag": ""}})
 	if exit := new(parley.ExitError); !errors.As(err, &exit) || !strings.Contains(err.Error(), "unknown option '--no-such-flag'") {
 		t.Errorf("a flag that does not exist: %v", err)

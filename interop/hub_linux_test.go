@@ -39,7 +39,7 @@ func hubRole() {
 	}
 }
 
-// runHub is a hub, until it is killed.
+// runHub runs a hub until it is killed.
 func runHub(dir string) error {
 	cli := os.Getenv(hubCLIVar)
 	os.Unsetenv(hubVar)
@@ -150,7 +150,7 @@ func (h *hubProcess) start() {
 		for lines.Scan() && (face.url == "" || face.token == "") {
 			if url, ok := strings.CutPrefix(lines.Text(), "Serving "); ok {
 				face.url = url
-				h.args[3] = strings.TrimPrefix(url, "http://") // when it is started again
+				h.args[3] = strings.TrimPrefix(url, "http://") // for restarts
 			}
 			if _, token, ok := strings.Cut(lines.Text(), "/#t="); ok {
 				face.token = strings.TrimSpace(token)
@@ -175,7 +175,7 @@ func (h *hubProcess) prompt(text string) {
 	}
 }
 
-// until attaches behind a number until an event is as wanted.
+// until attaches after a number until ok accepts an event.
 func (h *hubProcess) until(what string, after uint64, ok func(hub.Entry) bool) hub.Entry {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
@@ -217,7 +217,7 @@ func (h *hubProcess) result(after uint64) uint64 {
 	return h.until("result", after, func(e hub.Entry) bool { return e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "result" }).N
 }
 
-// effects returns what the calls have left.
+// effects returns the effects of the calls.
 func (h *hubProcess) effects() string {
 	data, err := os.ReadFile(filepath.Join(h.dir, "project", "effects"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -226,11 +226,11 @@ func (h *hubProcess) effects() string {
 	return string(data)
 }
 
-// A hubCLI is an agent that the hub must drive as a process. If serve is not empty, that
+// A hubCLI is an agent that the hub must drive as a process. If serve is not empty, it
 // is a parley command whose server has the hub, and the hub is used over the network.
 type hubCLI struct{ path, serve string }
 
-// clis are the agents that the hub must drive.
+// clis returns the agents that the hub must drive.
 func clis(t *testing.T) map[string]hubCLI {
 	claude := peers(t).CLI()
 	all := map[string]hubCLI{"claude": {path: claude}}
@@ -241,8 +241,9 @@ func clis(t *testing.T) map[string]hubCLI {
 	return all
 }
 
-// The hub in front of a CLI: a call that is allowed runs once, one that is denied does
-// not, the first answer wins, and two viewers have the same log by number and bytes.
+// TestHubApprovesAndDeniesForTwoViewers checks the hub with a CLI: an allowed call runs
+// once, a denied one does not, the first answer wins, and two viewers have the same log
+// by number and bytes.
 func TestHubApprovesAndDeniesForTwoViewers(t *testing.T) {
 	t.Parallel()
 	for name, cli := range clis(t) {
@@ -309,7 +310,8 @@ func TestHubApprovesAndDeniesForTwoViewers(t *testing.T) {
 	}
 }
 
-// An interrupt ends the turn of a CLI, and the next prompt has its turn.
+// TestHubInterrupts checks that an interrupt ends the turn of a CLI, and that the next
+// prompt has its turn.
 func TestHubInterrupts(t *testing.T) {
 	t.Parallel()
 	for name, cli := range clis(t) {
@@ -339,9 +341,9 @@ func TestHubInterrupts(t *testing.T) {
 	}
 }
 
-// The hub is killed while a question is open. It is answered afterwards, and the call
-// runs once: parley continues its turn, and for claude, which cannot, the answer is kept
-// for its next identical call.
+// TestHubKeepsAnAnswerAcrossARestart kills the hub while a question is open. The
+// question is answered afterwards, and the call runs once: parley continues its turn,
+// and for claude, which cannot, the answer is kept for its next identical call.
 func TestHubKeepsAnAnswerAcrossARestart(t *testing.T) {
 	t.Parallel()
 	for name, cli := range clis(t) {
@@ -379,7 +381,7 @@ func TestHubKeepsAnAnswerAcrossARestart(t *testing.T) {
 			kept := h.until("kept answer", 0, func(e hub.Entry) bool {
 				return e.Kind == hub.KindAnswer && strings.Contains(string(e.Data), `"kept":"`+ask.ID+`"`)
 			})
-			// It was kept for one call. The next one is a question again.
+			// The answer was kept for one call. The next one is a question again.
 			h.prompt("And again.")
 			again, _ := h.ask(n)
 			if again.ID == ask.ID || kept.N > n {

@@ -24,18 +24,19 @@ func TestMain(m *testing.M) {
 	hubRole()
 	flag.Parse()
 	// A scenario mostly waits: for a process to start, for a retry. Twice as many
-	// as there are processors keep those busy.
+	// scenarios as processors keep these busy.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		flag.Set("test.parallel", "4")
 	}
 	os.Exit(m.Run())
 }
 
-// limit is how long one scenario may take. It takes a second or two; machines are busy.
+// limit is how long one scenario may take. It usually takes a second or two, but
+// machines may be busy.
 const limit = 120 * time.Second
 
-// peers returns the official peers. It skips the test where there are none, and
-// where more than loopback can be reached.
+// peers returns the official peers. It skips the test if there are none, and if more
+// than loopback can be reached.
 func peers(t *testing.T) Peers {
 	t.Helper()
 	dir := os.Getenv("PARLEY_PEERS")
@@ -71,7 +72,7 @@ func parleyCLI(t *testing.T) string {
 	return cli
 }
 
-// skipLacking skips a scenario that needs what our command cannot do yet.
+// skipLacking skips a scenario that needs a feature that our command does not have yet.
 func skipLacking(t *testing.T, s *Scenario) {
 	t.Helper()
 	lacks := strings.Split(os.Getenv("PARLEY_CLI_LACKS"), ",")
@@ -82,7 +83,7 @@ func skipLacking(t *testing.T, s *Scenario) {
 	}
 }
 
-// playAll has a driver put scenarios to a CLI: those that are named, or all.
+// playAll plays scenarios with a driver and a CLI: the named ones, or all.
 func playAll(t *testing.T, d Driver, cli string, names ...string) {
 	t.Helper()
 	for _, s := range Scenarios() {
@@ -109,8 +110,8 @@ func playAll(t *testing.T, d Driver, cli string, names ...string) {
 	}
 }
 
-// few returns the scenarios that show that a driver works with the official CLI.
-// With PARLEY_INTEROP_ALL=1 it returns none, which means all.
+// few returns the scenarios that show that a driver works with the official CLI. With
+// PARLEY_INTEROP_ALL=1 it returns none, which means all.
 func few() []string {
 	if os.Getenv("PARLEY_INTEROP_ALL") == "1" {
 		return nil
@@ -132,7 +133,7 @@ func TestPythonSDKDrivesClaude(t *testing.T) {
 	playAll(t, p.Python("."), p.CLI(), few()...)
 }
 
-// The stand-in does as the Python SDK does.
+// TestPythonStandInDrivesClaude checks that the stand-in behaves like the Python SDK.
 func TestPythonStandInDrivesClaude(t *testing.T) {
 	playAll(t, PythonStandIn{}, peers(t).CLI(), few()...)
 }

@@ -39,8 +39,8 @@ func host(cli string) error {
 	return nil
 }
 
-// A host that is killed leaves nothing behind: neither the CLI nor what its tools
-// started.
+// TestKilled checks that a killed host leaves nothing behind: neither the CLI nor what
+// its tools started.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	p := peers(t)

@@ -11,8 +11,8 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// TestTypeScriptSDKRewinds has the official SDK put files back that a turn changed:
-// with the official CLI, and with ours, and they say the same.
+// TestTypeScriptSDKRewinds lets the official SDK restore files that a turn changed,
+// with the official CLI and with ours, and checks that the results are the same.
 func TestTypeScriptSDKRewinds(t *testing.T) {
 	p := peers(t)
 	type answer struct {

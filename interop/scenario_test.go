@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Every scenario can be parsed, without any peer.
+// TestScenariosAreWellFormed checks that every scenario can be parsed, without any
+// peer.
 func TestScenariosAreWellFormed(t *testing.T) {
 	vars := map[string]string{"dir": "/d", "home": "/h", "exe": "/e", "session": "s", "before": "b", "gate": "/d.gate"}
 	names := map[string]bool{}

@@ -40,8 +40,9 @@ func askTurn(ctx context.Context, t *testing.T, c *parley.Client, prompt string)
 	return last, nil
 }
 
-// Turns of one client: each ends with its own result, whatever came before: one
-// that was left early, one that was interrupted, a message that was sent between.
+// TestTurns runs turns of one client: each ends with its own result, whatever came
+// before: one that was left early, one that was interrupted, a message that was sent in
+// between.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	ctx, o := claude(t, pt.Script(
@@ -107,7 +108,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A Go value as the answer.
+// TestRunAs asks for a Go value as the answer.
 func TestRunAs(t *testing.T) {
 	t.Parallel()
 	type person struct {
@@ -121,7 +122,7 @@ func TestRunAs(t *testing.T) {
 	}
 }
 
-// Errors say what happened.
+// TestOutcomes checks that errors describe what happened.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -20,9 +20,9 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// The browser export of the official TypeScript SDK drives a session of parley serve,
-// unchanged, over both of its transports: permissions, hooks, tools of its own, partial
-// messages, and a stream that was away.
+// TestBrowserSDK drives a session of parley serve with the browser export of the
+// official TypeScript SDK, unchanged, over both of its transports: permissions, hooks,
+// its own tools, partial messages, and a stream that was interrupted.
 func TestBrowserSDK(t *testing.T) {
 	p := peers(t)
 	for _, transport := range []string{"websocket", "sse"} {

@@ -46,7 +46,7 @@ func reference(t *testing.T, name string) (node, file string) {
 	return node, file
 }
 
-// listening starts a reference server on a port of its own and returns it.
+// listening starts a reference server on its own port and returns the port.
 func listening(t *testing.T, node, file, transport string) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,9 +74,10 @@ func listening(t *testing.T, node, file, transport string) int {
 	return port
 }
 
-// The official reference servers work with our command: tools called side by side,
-// pictures, structured results, progress, tools that come later, resources, templates,
-// prompts, questions; the one of everything by each transport.
+// TestReferenceServers checks that the official reference servers work with our
+// command: concurrent tool calls, pictures, structured results, progress, tools that
+// come later, resources, templates, prompts, questions; the server "everything" with
+// each transport.
 func TestReferenceServers(t *testing.T) {
 	node, everything := reference(t, "server-everything")
 	_, filesystem := reference(t, "server-filesystem")
@@ -167,7 +168,8 @@ func TestReferenceServers(t *testing.T) {
 			if made, err := os.ReadFile(filepath.Join(files, "new.txt")); string(made) != "made" {
 				t.Error(string(made), err)
 			}
-			// The server has these tools only once it knows what its client can do.
+			// The server has these tools only once it knows the capabilities of its
+			// client.
 			testwait.Until(t, "the tools that come later", func() bool {
 				status, err := c.MCPStatus(ctx)
 				if err != nil {
@@ -200,7 +202,8 @@ func TestReferenceServers(t *testing.T) {
 	}
 }
 
-// The program of examples/toolserver is a server for both commands.
+// TestToolServerExample checks that the program of examples/toolserver is a server for
+// both commands.
 func TestToolServerExample(t *testing.T) {
 	for name, with := range map[string]func(*testing.T, *pt.Scenario) (context.Context, *parley.Options){"claude": claude, "parley": withParley} {
 		t.Run(name, func(t *testing.T) {

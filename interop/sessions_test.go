@@ -15,10 +15,10 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A session that one CLI began, with a subagent in it, is gone on with by the other, and
-// then by the first again. The official TypeScript SDK and our functions read the same of
-// it after each turn, the subagent's transcript included; it renames and forks it, and both
-// CLIs go on with the fork.
+// TestSessionsChangeHands continues a session that one CLI began, with a subagent in it,
+// with the other CLI, and then with the first again. It checks that the official TypeScript
+// SDK and our functions read the same after each turn, including the subagent's transcript.
+// The SDK renames and forks the session, and both CLIs continue the fork.
 func TestSessionsChangeHands(t *testing.T) {
 	clis := map[string]string{"claude": peers(t).CLI(), "parley": parleyCLI(t)}
 	for _, order := range [][]string{{"parley", "claude", "parley"}, {"claude", "parley", "claude"}} {

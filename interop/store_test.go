@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A session that is mirrored to a store is resumed from it where none of its files are:
-// the model receives the earlier conversation.
+// TestSessionStore checks that a session that is mirrored to a store is resumed from it
+// where none of its files exist: the model receives the earlier conversation.
 func TestSessionStore(t *testing.T) {
 	for name, cli := range map[string]func(t *testing.T) string{
 		"claude": func(t *testing.T) string { return peers(t).CLI() },
@@ -36,7 +36,7 @@ func TestSessionStore(t *testing.T) {
 			say := func(prompt, want string, o parley.Options) {
 				t.Helper()
 				o.Path, o.Cwd, o.Model, o.SettingSources, o.SessionStore = path, cwd, "claude-sonnet-4-5", []string{}, store
-				home := t.TempDir() // nothing is left from the last time
+				home := t.TempDir() // nothing is left from the last run
 				o.Env = map[string]string{"HOME": home, "CLAUDE_CONFIG_DIR": filepath.Join(home, "config"), "ANTHROPIC_BASE_URL": api.URL, "ANTHROPIC_API_KEY": fakeKey}
 				o.OnWarning = func(err error) { t.Error(err) }
 				for m, err := range parley.Query(ctx, prompt, &o) {
@@ -67,8 +67,8 @@ func TestSessionStore(t *testing.T) {
 	}
 }
 
-// The official SDK mirrors a session to a store of its own and resumes it from there: with
-// the official CLI, and with ours.
+// TestTypeScriptSDKSessionStore lets the official SDK mirror a session to its own store
+// and resume it from there: with the official CLI, and with ours.
 func TestTypeScriptSDKSessionStore(t *testing.T) {
 	p := peers(t)
 	for name, cli := range map[string]func(t *testing.T) string{

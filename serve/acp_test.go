@@ -93,8 +93,9 @@ func (e *events) next() (m message) {
 	return m
 }
 
-// An editor drives a session over streamable HTTP: the answer to initialize comes at once,
-// others on streams; a stream that breaks continues behind its last event.
+// TestACPOverHTTP checks that an editor drives a session over streamable HTTP: the
+// response to initialize comes at once, others on streams; a stream that breaks continues
+// after its last event.
 func TestACPOverHTTP(t *testing.T) {
 	r := newRig(t, func() *pt.Model {
 		return pt.Script(pt.Expect(pt.LastUser("one")).Say("First."), pt.Expect(pt.LastUser("two")).Say("Second.")).Model()
@@ -147,7 +148,7 @@ func TestACPOverHTTP(t *testing.T) {
 	if said := turn(stream, 2); said != "First." {
 		t.Errorf("it said %q", said)
 	}
-	// The stream breaks. What happens meanwhile arrives behind the last event, and nothing
+	// The stream breaks. Messages in the meantime arrive after the last event, and none
 	// twice.
 	last := stream.last
 	stream.body.Close()
@@ -212,7 +213,8 @@ func TestACPOverHTTP(t *testing.T) {
 	}
 }
 
-// An editor drives a session over a WebSocket, and is told when a message is no JSON.
+// TestACPOverWebSocket checks that an editor drives a session over a WebSocket, and gets
+// an error for a message that is not JSON.
 func TestACPOverWebSocket(t *testing.T) {
 	var file string
 	r := newRig(t, func() *pt.Model {

@@ -80,7 +80,7 @@ func (e *reader) next() (name, data string) {
 	return "", ""
 }
 
-// until receives events until one has a name and contains a text.
+// until receives events until one has the name and contains the text.
 func (e *reader) until(name, text string) string {
 	e.t.Helper()
 	for {
@@ -90,7 +90,7 @@ func (e *reader) until(name, text string) string {
 	}
 }
 
-// writing is a model that writes a file and is done.
+// writing returns a model that writes a file and is done.
 func writing(path *string) func() *parleytest.Model {
 	return func() *parleytest.Model {
 		return parleytest.Script(
@@ -100,8 +100,9 @@ func writing(path *string) func() *parleytest.Model {
 	}
 }
 
-// The way of a phone: a session is created, a question arrives, is listed, is answered by
-// a token that may do no more, and the viewer who comes back later has missed nothing.
+// TestApproveThroughTheAPI follows the steps of a phone: it creates a session, a question
+// arrives, is listed, and is answered with a token that allows nothing more. A viewer
+// that reconnects later has missed nothing.
 func TestApproveThroughTheAPI(t *testing.T) {
 	file := ""
 	r := newRig(t, writing(&file), nil)
@@ -143,7 +144,7 @@ func TestApproveThroughTheAPI(t *testing.T) {
 	if data, err := os.ReadFile(file); string(data) != "hello\n" {
 		t.Errorf("the file holds %q, %v", data, err)
 	}
-	// A viewer that saw a part of it comes back.
+	// A viewer that saw a part of it reconnects.
 	cut := len(first.ids) / 2
 	second := r.events(serve.ScopeView, session+"/events", first.ids[cut])
 	second.until("frame", `"type":"result"`)
@@ -181,7 +182,7 @@ func TestApproveThroughTheAPI(t *testing.T) {
 	}
 }
 
-// Every other row of the table does what it says.
+// TestAPI checks every other row of the table.
 func TestAPI(t *testing.T) {
 	r := newRig(t, nil, nil)
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"}} {
@@ -303,7 +304,8 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// Every route asks for its scope, and no GET changes anything.
+// TestRoutes checks that every route requires its scope, and that no GET changes
+// anything.
 func TestRoutes(t *testing.T) {
 	r := newRig(t, nil, nil)
 	id := r.create("")
@@ -322,7 +324,7 @@ func TestRoutes(t *testing.T) {
 				}
 				continue
 			}
-			// With too little, nothing happens, whatever the path is.
+			// With too small a scope nothing happens, whatever the path is.
 			real := regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, id)
 			for i, scope := range order {
 				want := 403
@@ -346,7 +348,7 @@ func TestRoutes(t *testing.T) {
 			}
 			cancel()
 			after := files(t, r.state)
-			for name := range after { // locks hold nothing
+			for name := range after { // locks are empty
 				if strings.HasSuffix(name, "lock") {
 					delete(after, name)
 					delete(before, name)
@@ -359,7 +361,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// The description of the API is in the tree, so that a change of it is seen.
+// TestOpenAPI compares the description of the API with the one in the tree, so that a
+// change is noticed.
 func TestOpenAPI(t *testing.T) {
 	r := newRig(t, nil, nil)
 	const golden = "../docs/openapi.json"

@@ -45,8 +45,8 @@ func (r *rig) raw(t *testing.T, data string, want int) (all []int) {
 	return all
 }
 
-// Requests that HTTP reads in two ways, and those that only bytes can express. Each has the
-// token and would rename the session.
+// TestHostileBytesHaveNoEffect sends requests that are ambiguous in HTTP, and those that
+// only raw bytes can express. Each has the token and would rename the session.
 func TestHostileBytesHaveNoEffect(t *testing.T) {
 	r := newRig(t, nil, nil)
 	id := r.create("")
@@ -112,7 +112,8 @@ func TestHostileBytesHaveNoEffect(t *testing.T) {
 	}
 }
 
-// Every route that names something refuses a name that is not one, and touches no file.
+// TestHostileNamesHaveNoEffect checks that every route rejects invalid names, and touches
+// no file.
 func TestHostileNamesHaveNoEffect(t *testing.T) {
 	r := newRig(t, nil, nil)
 	id := r.create("")
@@ -147,8 +148,8 @@ func TestHostileNamesHaveNoEffect(t *testing.T) {
 	}
 }
 
-// Numbers of entries that are none are refused, and those that are too large wait for what
-// comes.
+// TestHostileNumbers checks that invalid entry numbers are rejected, and that numbers that
+// are too large wait for later entries.
 func TestHostileNumbers(t *testing.T) {
 	r := newRig(t, nil, nil)
 	id := r.create("")
@@ -175,7 +176,7 @@ func TestHostileNumbers(t *testing.T) {
 			}
 		}
 	}
-	// The largest number there is: nothing is behind it yet.
+	// The largest number: there is nothing after it yet.
 	got := r.events(serve.ScopeView, "/v1/sessions/"+id+"/events", "18446744073709551615")
 	r.do(serve.ScopeDrive, "PATCH", "/v1/sessions/"+id, `{"title":"x"}`)
 	got.until("state", "")
@@ -196,7 +197,8 @@ func frameOf(head byte, payload []byte) []byte {
 	return append(f, payload...)
 }
 
-// Frames that no client sends end their connection, or nothing happens. The server goes on.
+// TestHostileFrames checks that frames that no client sends end their connection or have no
+// effect, and that the server continues.
 func TestHostileFrames(t *testing.T) {
 	r := newRig(t, nil, nil)
 	id := r.create("")
@@ -264,7 +266,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// Sockets that have not sent a token yet are few for each address.
+// TestSocketsWithoutATokenAreFew checks that the number of sockets without a token is
+// limited per address.
 func TestSocketsWithoutATokenAreFew(t *testing.T) {
 	r := newRig(t, nil, nil)
 	path := "/v1/sessions/" + r.create("") + "/ws"
@@ -300,7 +303,8 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { close(l.done); return nil }
 func (l *pipeListener) Addr() net.Addr { c, _ := net.Pipe(); return c.LocalAddr() }
 
-// A request whose body does not arrive ends: soon if its sender has no token.
+// TestSlowBodiesEnd checks that a request whose body does not arrive ends, soon if its
+// sender has no token.
 func TestSlowBodiesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, err := hub.New(hub.Config{Backend: &hub.Memory{}, Agent: func(context.Context, hub.Start) (*parley.Options, error) { return nil, errors.ErrUnsupported }})

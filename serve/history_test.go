@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/serve"
 )
 
-// Costs add up by day, session and model; the audit log has who changed something, not who
-// had a text rendered.
+// TestHistory checks that costs add up by day, session and model, and that the audit log
+// records changes and not rendering.
 func TestHistory(t *testing.T) {
 	r := newRig(t, func() *parleytest.Model {
 		return parleytest.Script(parleytest.Say("One."), parleytest.Say("Two.")).Model()

@@ -15,8 +15,8 @@ import (
 	"github.com/parley-go/parley/serve"
 )
 
-// Requests that must have no effect. Each begins as one that works: renaming a session
-// with a token that may. Then something hostile is done to it.
+// TestHostileRequestsHaveNoEffect sends requests that must have no effect. Each starts as
+// a valid one, which renames a session, and is then made hostile.
 func TestHostileRequestsHaveNoEffect(t *testing.T) {
 	r := newRig(t, nil, func(c *serve.Config) { c.Hosts = []string{"parley.example"} })
 	id := r.create("")
@@ -46,7 +46,7 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 		hostile func(*http.Request)
 		want    int
 	}{
-		// DNS rebinding: the name of the attacker leads here.
+		// DNS rebinding: the attacker's name resolves to this server.
 		{"host of another", host("evil.example" + port), 421},
 		{"host of another, no port", host("evil.example"), 421},
 		{"host that begins as ours", host("127.0.0.1.evil.example" + port), 421},
@@ -132,7 +132,7 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 		{"scope view", header("Authorization", "Bearer "+r.tokens[serve.ScopeView]), 403},
 		{"scope approve", header("Authorization", "Bearer "+r.tokens[serve.ScopeApprove]), 403},
 
-		// What headers cannot do.
+		// Things that headers cannot do.
 		{"another method by header", func(req *http.Request) { req.Method = "GET"; req.Header.Set("X-HTTP-Method-Override", "PATCH") }, 200},
 		{"who it is by header", all(noToken, header("Parley-Name", "user"), header("X-Forwarded-For", "127.0.0.1"), header("X-Forwarded-User", "root")), 401},
 
@@ -163,7 +163,7 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 				req := r.request(serve.ScopeDrive, "PATCH", rename, `{"title":"owned"}`)
 				before := files(t, filepath.Join(r.state, "hub"))
 				c.hostile(req)
-				// A browser of its own, so that failures of one row do not limit the next.
+				// Its own browser, so that failures of one row do not limit the next.
 				way := r.from(c.name + version)
 				way.Protocols = new(http.Protocols)
 				way.Protocols.SetHTTP1(version == "HTTP/1.1")
@@ -197,7 +197,7 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 			})
 		}
 	}
-	// The same request, with nothing hostile in it, has its effect.
+	// The same request without anything hostile takes effect.
 	for i, req := range []*http.Request{
 		r.request(serve.ScopeDrive, "PATCH", rename, `{"title":"1"}`),
 		r.request(serve.ScopeAdmin, "PATCH", rename, `{"title":"2"}`),
@@ -238,8 +238,8 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 	}
 }
 
-// from returns a transport that sends from a loopback address of its own, so that the
-// failures of one do not limit another.
+// from returns a transport that sends from its own loopback address, so that the failures
+// of one do not limit another.
 func (r *rig) from(name string) *http.Transport {
 	sum := 0
 	for _, c := range name {
@@ -249,7 +249,8 @@ func (r *rig) from(name string) *http.Transport {
 	return &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}).DialContext}
 }
 
-// Guessing is limited, whatever face it uses, and shuts nobody else out.
+// TestFailedAttemptsAreLimited checks that guessing is limited on every interface, and
+// locks out nobody else.
 func TestFailedAttemptsAreLimited(t *testing.T) {
 	r := newRig(t, nil, nil)
 	if got := r.do(serve.ScopeView, "GET", "/v1/me", nil); got.StatusCode != 200 {
@@ -289,7 +290,8 @@ func TestFailedAttemptsAreLimited(t *testing.T) {
 	}
 }
 
-// Bytes that are not a request of HTTP end the connection and nothing else.
+// TestMalformedRequestsEndTheirConnection checks that bytes that are not an HTTP request
+// end only their connection.
 func TestMalformedRequestsEndTheirConnection(t *testing.T) {
 	r := newRig(t, nil, nil)
 	addr := strings.TrimPrefix(r.url, "http://")
@@ -322,7 +324,8 @@ func TestMalformedRequestsEndTheirConnection(t *testing.T) {
 	}
 }
 
-// A server that others can reach encrypts, or does not start.
+// TestPublicAddressNeedsEncryption checks that a server that others can reach encrypts, or
+// does not start.
 func TestPublicAddressNeedsEncryption(t *testing.T) {
 	for _, c := range []struct {
 		addr       string

@@ -37,13 +37,13 @@ import (
 // serverEnv makes this program a server, in the directory that it names.
 const serverEnv = "PARLEY_TEST_SERVER"
 
-// runServer is a server whose agents call Bash once for each prompt, with the prompt as
+// runServer runs a server whose agents call Bash once for each prompt, with the prompt as
 // the command.
 func runServer(dir string) error {
 	if err := socket.Adopt(); err != nil {
 		return err
 	}
-	os.Unsetenv(serverEnv) // commands of agents are no servers
+	os.Unsetenv(serverEnv) // commands of agents must not become servers
 	h, err := hub.New(hub.Config{
 		Backend: &hub.Files{Dir: filepath.Join(dir, "hub"), Durability: session.Write}, Name: fmt.Sprint("hub ", os.Getpid()),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -98,7 +98,7 @@ func (echo) Stream(_ context.Context, req model.Request) iter.Seq2[model.Event, 
 	}
 	json.Unmarshal(req.Body, &body)
 	blocks, stop := []string{`{"type":"text","text":""}`, `{"type":"text_delta","text":"Done."}`}, "end_turn"
-	for _, b := range body.Messages[len(body.Messages)-1].Content { // prompts that waited together arrive in one message
+	for _, b := range body.Messages[len(body.Messages)-1].Content { // prompts that were queued together arrive in one message
 		if command, ok := strings.CutPrefix(b.Text, "run: "); ok && b.Type == "text" {
 			input, _ := json.Marshal(map[string]string{"command": command})
 			partial, _ := json.Marshal(string(input))
@@ -161,7 +161,7 @@ func startChild(t *testing.T) *child {
 	return c
 }
 
-// pause lets other processes go on.
+// pause lets other processes run.
 func pause() { testwait.Pause(5 * time.Millisecond) }
 
 func (c *child) start() {
@@ -182,7 +182,7 @@ func (c *child) kill() {
 	c.cmd.Wait()
 }
 
-// call sends a request, again if no server answers, and decodes the response.
+// call sends a request, repeats it if no server responds, and decodes the response.
 func (c *child) call(ctx context.Context, method, path string, in, out any) error {
 	data, err := json.Marshal(in)
 	if err != nil {
@@ -266,9 +266,9 @@ func (c *child) attach(ctx context.Context, id string, after uint64, ws bool) it
 	}
 }
 
-// The server is killed again and again while viewers come and go, half of them over
-// WebSockets and half as server-sent events: their logs are the same by number and bytes,
-// no prompt is lost, and no effect runs twice.
+// TestKilledServerLosesNothing kills the server again and again while viewers come and go,
+// half of them over WebSockets and half as server-sent events. It checks that their logs
+// are the same by number and bytes, that no prompt is lost, and that no effect runs twice.
 func TestKilledServerLosesNothing(t *testing.T) {
 	disconnects, kills := 30, 3
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
@@ -393,7 +393,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	logs = make([][]string, viewers)
-	for v := range viewers { // from the beginning, and with disconnects of their own
+	for v := range viewers { // from the start, and with their own disconnects
 		viewing.Go(func() { view(v, info.State.N) })
 	}
 	viewing.Wait()
@@ -423,9 +423,9 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	t.Logf("%d prompts, %d effects, %d entries", len(prompts), len(ran), len(stored))
 }
 
-// A command that an agent runs cannot use the server: not over TCP with a stolen token,
-// not over the socket, not as a process that left its parent, and not with a token of its
-// own making.
+// TestAgentsCannotApproveTheirOwnCalls checks that a command that an agent runs cannot use
+// the server: not over TCP with a stolen token, not over the socket, not as a process that
+// left its parent, and not with a forged token.
 func TestAgentsCannotApproveTheirOwnCalls(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
@@ -456,7 +456,7 @@ func TestAgentsCannotApproveTheirOwnCalls(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if e.Kind == hub.KindAsk { // the user allows it: it is not the sandbox that stops it
+				if e.Kind == hub.KindAsk { // the user allows it: the sandbox must not be what stops it
 					var ask hub.Ask
 					json.Unmarshal(e.Data, &ask)
 					if err := c.call(ctx, "POST", path+"/approvals/"+ask.ID, map[string]string{"shown": ask.Hash, "behavior": "allow"}, nil); err != nil {

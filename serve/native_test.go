@@ -67,7 +67,8 @@ next:
 	}
 }
 
-// A prompt that a host sends right behind its initialize request finds the host's hooks.
+// TestPromptWaitsForInitialize checks that a prompt that a host sends right after its initialize
+// request finds the host's hooks.
 func TestPromptWaitsForInitialize(t *testing.T) {
 	r := newRig(t, func() *parleytest.Model {
 		return parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "true"})).Default(parleytest.Say("Done.")).Model()
@@ -86,7 +87,8 @@ func TestPromptWaitsForInitialize(t *testing.T) {
 	}
 }
 
-// A WebSocket is opened by pages of this server and by programs, with a token.
+// TestHostileWebSocketsAreRefused checks that only pages of this server and programs, with a
+// token, can open a WebSocket.
 func TestHostileWebSocketsAreRefused(t *testing.T) {
 	r := newRig(t, nil, nil)
 	id := r.create("")
@@ -115,7 +117,7 @@ func TestHostileWebSocketsAreRefused(t *testing.T) {
 			p.conn.Close(websocket.StatusNormalClosure, "")
 		}
 	}
-	// The socket for hosts takes the token from the first message, and no other one.
+	// The socket for hosts reads the token from the first message, and accepts nothing else.
 	for _, first := range []string{`{"type":"user","message":{"role":"user","content":"x"}}`, `{"type":"auth","credential":{"type":"oauth","token":"wrong"}}`, "x", "{}", strings.Repeat("x", 5000)} {
 		p, _, err := r.dial("/v1/sessions/"+id+"/ws", "", nil)
 		if err != nil {
@@ -128,7 +130,8 @@ func TestHostileWebSocketsAreRefused(t *testing.T) {
 	}
 }
 
-// What a host may do by messages of the protocol is what its token may.
+// TestHostileMessagesHaveNoEffect checks that the messages of a host are limited by the scope of
+// its token.
 func TestHostileMessagesHaveNoEffect(t *testing.T) {
 	file := ""
 	r := newRig(t, writing(&file), nil)
@@ -189,8 +192,8 @@ func TestHostileMessagesHaveNoEffect(t *testing.T) {
 	}
 }
 
-// Of two hosts that bring tools, the second is refused, unless it has the name of the
-// first: then it takes over, and the first learns that.
+// TestSecondHostTakesOverByName checks that a second host with tools is rejected, unless it has
+// the name of the first: then it takes over, and the first learns that.
 func TestSecondHostTakesOverByName(t *testing.T) {
 	r := newRig(t, writing(new(string)), nil)
 	id := r.create("")
@@ -219,8 +222,8 @@ func TestSecondHostTakesOverByName(t *testing.T) {
 	}
 }
 
-// A host that loses its stream receives what it has not answered on the next one, but no call of a
-// tool that may have reached it.
+// TestRequestsOfALostStream checks that a host that loses its stream receives its unanswered
+// requests on the next one, but no tool call that may have arrived.
 func TestRequestsOfALostStream(t *testing.T) {
 	r := newRig(t, func() *parleytest.Model {
 		return parleytest.Script(parleytest.Call("mcp__mine__double", map[string]int{"n": 2})).Default(parleytest.Say("Done.")).Model()

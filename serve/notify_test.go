@@ -12,7 +12,8 @@ import (
 	"github.com/parley-go/parley/serve"
 )
 
-// Whoever is not there learns that a session asks, and that its turn is over.
+// TestNotifications checks that people who are away learn that a session asks, and that
+// its turn has ended.
 func TestNotifications(t *testing.T) {
 	posts := make(chan string, 10)
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

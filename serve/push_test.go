@@ -42,7 +42,7 @@ func raw(t *testing.T, text string) []byte {
 	return data
 }
 
-// The encryption is that of the example in RFC 8291, section 5.
+// TestPushEncryption checks the encryption with the example in RFC 8291, section 5.
 func TestPushEncryption(t *testing.T) {
 	own, err := ecdh.P256().NewPrivateKey(raw(t, "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"))
 	if err != nil {
@@ -59,7 +59,7 @@ func TestPushEncryption(t *testing.T) {
 	}
 }
 
-// A browser is one that has subscribed, with its push service.
+// A browser is a subscribed browser, with its push service.
 type browser struct {
 	key  *ecdh.PrivateKey
 	auth []byte
@@ -131,8 +131,8 @@ func checkSender(header, audience, key string) error {
 	return nil
 }
 
-// Browsers that subscribed receive what needs attention, encrypted and signed. The
-// subscription survives a restart and ends with its token, and when the service says so.
+// TestPush checks that subscribed browsers receive notices, encrypted and signed. The
+// subscription survives a restart and ends with its token, and when the service ends it.
 func TestPush(t *testing.T) {
 	type post struct {
 		path    string
@@ -201,7 +201,7 @@ func TestPush(t *testing.T) {
 	}
 	var first, second Subscription
 	do(phoneSecret, "POST", "/v1/push", a.subscription(service.URL+"/a"), nil)
-	do(phoneSecret, "POST", "/v1/push", a.subscription(service.URL+"/a"), &first) // again: it is one
+	do(phoneSecret, "POST", "/v1/push", a.subscription(service.URL+"/a"), &first) // again: it stays one subscription
 	do(otherSecret, "POST", "/v1/push", b.subscription(service.URL+"/b", "ask"), &second)
 	do(phoneSecret, "POST", "/v1/push", gone.subscription(service.URL+"/gone"), nil)
 	if do(phoneSecret, "GET", "/v1/push", nil, &settings); len(settings.Subscriptions) != 2 || settings.Subscriptions[0].ID != first.ID || settings.Subscriptions[0].Service != "127.0.0.1" {
@@ -237,7 +237,7 @@ func TestPush(t *testing.T) {
 		}
 	}
 
-	// After a restart the key and the subscriptions are there; those of a revoked token are not.
+	// After a restart the key and the subscriptions are there, except those of a revoked token.
 	s.Close()
 	s = start(service.Client())
 	handler = s.Handler()
@@ -261,7 +261,7 @@ func TestPush(t *testing.T) {
 	}
 	s.send(hub.Info{ID: id}, Notice{Event: "ask", Text: "x"})
 
-	// Without a client of the caller, addresses of this machine and its network are not dialled.
+	// Without a client of the caller, addresses of this machine and its network are not dialed.
 	s.Close()
 	s = start(nil)
 	for _, endpoint := range []string{service.URL + "/a", "https://169.254.169.254/latest", "https://10.0.0.1/", "https://[::1]/", "https://localhost/"} {

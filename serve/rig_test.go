@@ -36,16 +36,16 @@ func TestMain(m *testing.M) {
 // A rig is a server on loopback over a hub whose agents play a script.
 type rig struct {
 	t      *testing.T
-	dir    string // where sessions work
-	state  string // where the server keeps tokens
+	dir    string // working directory of sessions
+	state  string // directory of the tokens
 	hub    *hub.Hub
 	server *serve.Server
 	url    string
 	tokens map[serve.Scope]string
 }
 
-// newRig starts a server. The config may be changed before; a nil model means that no
-// agent may start.
+// newRig starts a server. change may change the config before; a nil model means that
+// no agent may start.
 func newRig(t *testing.T, model func() *parleytest.Model, change func(*serve.Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), state: t.TempDir(), tokens: map[serve.Scope]string{}}
@@ -151,7 +151,7 @@ func (r *rig) create(prompt string) string {
 	return made.ID
 }
 
-// files are all files below a directory with what they hold.
+// files returns all files below a directory with their content.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -21,9 +21,9 @@ import (
 	"github.com/parley-go/parley/internal/testwait"
 )
 
-// TestBytesOfABurst streams 10,000 lines of 80 columns and looks at every byte that was
-// written: at most 1.15 times the text, and nothing that clears, switches the screen or
-// takes the mouse.
+// TestBytesOfABurst streams 10,000 lines of 80 columns and checks every byte that was
+// written: at most 1.15 times the text, and nothing that clears or switches the screen or
+// captures the mouse.
 func TestBytesOfABurst(t *testing.T) {
 	t.Parallel()
 	const n = 10_000
@@ -47,7 +47,7 @@ func TestBytesOfABurst(t *testing.T) {
 	}
 }
 
-// TestLinksAreLinks looks at the bytes of a link: OSC 8, which tmux does not show.
+// TestLinksAreLinks checks the bytes of a link: OSC 8, which tmux does not show.
 func TestLinksAreLinks(t *testing.T) {
 	t.Parallel()
 	p := newPane(t).start(100, 30, "turn\n\tsay See [the page](https://example.org/x) and <https://example.org/y>.\n")
@@ -65,7 +65,7 @@ func TestLinksAreLinks(t *testing.T) {
 	}
 }
 
-// TestAttachIsTheSameScreen attaches to a session that runs in the background.
+// TestAttachIsTheSameScreen attaches to a background session.
 func TestAttachIsTheSameScreen(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)
@@ -102,7 +102,7 @@ func TestAttachIsTheSameScreen(t *testing.T) {
 	p.see("The session goes on", "exit status 0")
 }
 
-// TestPackageInit bounds what all packages of the command do before main, at every start.
+// TestPackageInit limits what all packages of the command do before main, at every start.
 func TestPackageInit(t *testing.T) {
 	most := 5 * time.Millisecond
 	if os.Getenv("PARLEY_TEST_LONG") == "" {
@@ -194,8 +194,8 @@ func (d *desk) wait(text string) {
 	}
 }
 
-// TestBars measures what people feel. It is part of the long tests: a busy machine would
-// fail it.
+// TestBars measures what people notice. It is one of the long tests, because it would
+// fail on a busy machine.
 func TestBars(t *testing.T) {
 	if os.Getenv("PARLEY_TEST_LONG") == "" {
 		t.Skip("PARLEY_TEST_LONG=1 measures latencies")

@@ -9,7 +9,7 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// newTestScreen returns a screen that draws nowhere.
+// newTestScreen returns a screen that draws nothing.
 func newTestScreen() *screen {
 	return &screen{ctx: context.Background(), ed: &editor{}, onResult: map[string]func(){}, posted: make(chan func(), 8),
 		p: &printer{size: func() (int, int) { return 80, 24 }}, t: newTranscript(theme{}, func() int { return 80 }, "/work")}
@@ -97,8 +97,8 @@ func TestWidths(t *testing.T) {
 	}
 }
 
-// FuzzMarkdown feeds any text in any pieces: nothing panics, no escape sequence gets through,
-// and lines fit.
+// FuzzMarkdown feeds any text in any pieces, and checks that nothing panics, that no escape
+// sequence gets through, and that lines fit.
 func FuzzMarkdown(f *testing.F) {
 	f.Add("# a\n\n- b\n  - c\n\n| d | e |\n|---|---|\n| f | g |\n\n```\nx\n", 3)
 	f.Add("**a\x1b[2J** [x](http://e/\x1b)\n> q\n1. z\n", 1)

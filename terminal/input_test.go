@@ -121,8 +121,8 @@ turn
 	}
 }
 
-// TestUnknownCommandIsNotSent types a command that does not exist: it gets a suggestion, and
-// the model is not asked.
+// TestUnknownCommandIsNotSent types an unknown command: it gets a suggestion, and nothing is
+// sent to the model.
 func TestUnknownCommandIsNotSent(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)
@@ -191,7 +191,7 @@ turn
 	}
 }
 
-// TestTypedAhead queues a prompt while a turn runs, takes one back, and runs the other.
+// TestTypedAhead queues prompts while a turn is running, drops one, and runs the other.
 func TestTypedAhead(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)
@@ -242,7 +242,7 @@ func TestEscInterrupts(t *testing.T) {
 	p.see("exit status 0")
 }
 
-// TestRewind goes back to the moment before a prompt: conversation and files.
+// TestRewind goes back to the point before a prompt: conversation and files.
 func TestRewind(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)
@@ -336,8 +336,8 @@ func TestImages(t *testing.T) {
 	p.see("A picture.")
 }
 
-// clipboard puts a picture into the clipboard. If it waits, it can be read when the function
-// that is returned was called.
+// clipboard puts a picture into the clipboard. With waits it can be read only after the
+// returned function was called.
 func (p *pane) clipboard(waits bool) (release func()) {
 	p.t.Helper()
 	p.write("pic.png", onePixel)
@@ -390,7 +390,7 @@ func TestClipboardImage(t *testing.T) {
 	p.see("\n> what is that")
 }
 
-// TestSlowClipboard sends the prompt while the picture is still read: it is part of this
+// TestSlowClipboard sends the prompt while the picture is still being read: it is part of this
 // prompt, and of no later one.
 func TestSlowClipboard(t *testing.T) {
 	t.Parallel()
@@ -441,7 +441,7 @@ func TestSuspend(t *testing.T) {
 	p.until("the shell is back", func(s string) bool { return strings.HasSuffix(strings.TrimSpace(s), "shell:") })
 }
 
-// TestCtrlJ begins a new line.
+// TestCtrlJ starts a new line.
 func TestCtrlJ(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// guardedServer is an MCP server that answers only those who show the token that its login
-// ends with.
+// guardedServer is an MCP server that responds only to clients with the token from its
+// login.
 func guardedServer(t *testing.T) *httptest.Server {
 	var srv *httptest.Server
 	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,8 +56,8 @@ func guardedServer(t *testing.T) *httptest.Server {
 	return srv
 }
 
-// TestLogin logs in to an MCP server: the screen says that it is needed, shows the page, and
-// says when it is done.
+// TestLogin logs in to an MCP server: the screen shows that it is needed, shows the page,
+// and reports when it is done.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	srv := guardedServer(t)
@@ -83,7 +83,7 @@ func TestLogin(t *testing.T) {
 	p.see("You are logged in to web.")
 }
 
-// TestDumbTerminal gets lines and no escape sequences.
+// TestDumbTerminal checks that a dumb terminal gets lines and no escape sequences.
 func TestDumbTerminal(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)

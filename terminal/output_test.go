@@ -56,8 +56,8 @@ END
 	}
 }
 
-// TestHostileText has a model and a tool send escape sequences: all of them are visible, and
-// none has an effect.
+// TestHostileText makes a model and a tool send escape sequences: all of them are visible, and none
+// has an effect.
 func TestHostileText(t *testing.T) {
 	t.Parallel()
 	hostile := "A\x1b[2J\x1b]0;title\x07\x1b[31mB\u202eC\u200bD\rF &#27;[2J `\x1b[1m`"
@@ -129,7 +129,7 @@ turn
 	p.see("Done.")
 }
 
-// TestLastLinesOfACommand shows what a command prints while it runs, and takes it away when it ends.
+// TestLastLinesOfACommand shows the output of a command while it runs, and removes it when it ends.
 func TestLastLinesOfACommand(t *testing.T) {
 	t.Parallel()
 	p := newPane(t).start(80, 24, `
@@ -175,8 +175,8 @@ turn
 	wantLines(t, p.all(), "> go", "✓ Task look around", "", "All done.", "✓ background completed: Found it.", "The subagent is done.")
 }
 
-// TestBackgroundResultsAppearWhenTheyHappen ends a command in the background between turns:
-// it is shown at once, not under the next prompt.
+// TestBackgroundResultsAppearWhenTheyHappen ends a background command between turns: it is shown at
+// once, not under the next prompt.
 func TestBackgroundResultsAppearWhenTheyHappen(t *testing.T) {
 	t.Parallel()
 	p := newPane(t).start(80, 24, `
@@ -205,8 +205,8 @@ default
 	wantLines(t, p.all(), "It runs.", "✓ background completed", "The build has ended.", "> next", "The build has ended.")
 }
 
-// TestNoticeIsNoPrompt continues a session in which a command in the background ended: what
-// the agent was notified of is not shown as a prompt of the user.
+// TestNoticeIsNoPrompt continues a session in which a background command ended: the agent's
+// notification is not shown as a prompt of the user.
 func TestNoticeIsNoPrompt(t *testing.T) {
 	t.Parallel()
 	script := `
@@ -240,7 +240,7 @@ default
 	p.keys("C-d")
 	p.see("exit status 0")
 
-	// Without the hub's journal there is only what the model was notified of.
+	// Without the hub's journal there is only the notification for the model.
 	if err := os.RemoveAll(filepath.Join(p.home, ".claude", "hub")); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ default
 	p.see("· The background task", "The build has ended.")
 }
 
-// TestWarningsAtStart shows what is wrong with the settings before the first prompt.
+// TestWarningsAtStart shows problems of the settings before the first prompt.
 func TestWarningsAtStart(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)
@@ -287,8 +287,8 @@ func TestNarrow(t *testing.T) {
 	wantLines(t, p.all(), "A text that is longer than forty columns", "are, surely.")
 }
 
-// TestStatusLine shows the model, the context, the cost and the branch; or what a command of
-// the user prints.
+// TestStatusLine shows the model, the context, the cost and the branch, or the output of a command
+// of the user.
 func TestStatusLine(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)

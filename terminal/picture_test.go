@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "draw the pictures of docs/img anew")
 
-// TestPictures compares the pictures of the documentation with real runs, but for how long
-// they took.
+// TestPictures compares the pictures of the documentation with real runs, except for
+// durations.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)

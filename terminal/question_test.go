@@ -61,8 +61,8 @@ turn
 	}
 }
 
-// TestKeysBeforeAQuestionAreNoAnswer types while a question is on its way: what was typed
-// before it appeared stays in the editor.
+// TestKeysBeforeAQuestionAreNoAnswer types just before a question appears: that text stays
+// in the editor.
 func TestKeysBeforeAQuestionAreNoAnswer(t *testing.T) {
 	t.Parallel()
 	p := newPane(t).start(80, 24, `
@@ -148,7 +148,8 @@ turn
 	p.see("Noted.")
 }
 
-// TestSessions continues conversations: the last one, one from the picker, and by /resume.
+// TestSessions continues conversations: the last one, one from the picker, and one with
+// /resume.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)

@@ -42,18 +42,18 @@ set -s extended-keys always
 set -g status off
 `
 
-// A pane is a terminal in tmux, with a program in it and a person before it.
+// A pane is a terminal in tmux, with a program in it and a person in front of it.
 type pane struct {
 	t      *testing.T
 	dir    string // of the sockets
 	starts int
 	socket string
-	home   string // and the directory where it works
+	home   string // also the working directory
 	env    []string
 }
 
-// needTmux skips the test if there is no tmux. Where PARLEY_NEED_TMUX is set, as in
-// continuous integration, it must be there.
+// needTmux skips the test if there is no tmux. If PARLEY_NEED_TMUX is set, as in
+// continuous integration, it fails the test instead.
 func needTmux(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
@@ -108,7 +108,7 @@ func (p *pane) run(width, height int, args ...string) *pane {
 	p.t.Cleanup(func() {
 		programs := children(socket)
 		exec.Command("tmux", "-S", socket, "kill-server").Run()
-		// A program that ends still writes to its home.
+		// A program that is ending still writes to its home.
 		testwait.Until(p.t, "the end of the programs", func() bool {
 			return !slices.ContainsFunc(programs, func(pid string) bool {
 				state, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output()
@@ -131,7 +131,7 @@ func children(socket string) (pids []string) {
 	return pids
 }
 
-// tmux runs a command of tmux and returns what it prints.
+// tmux runs a command of tmux and returns its output.
 func (p *pane) tmux(args ...string) string {
 	p.t.Helper()
 	out, err := exec.Command("tmux", append([]string{"-S", p.socket}, args...)...).CombinedOutput()
@@ -141,7 +141,7 @@ func (p *pane) tmux(args ...string) string {
 	return string(out)
 }
 
-// write writes a file in the directory where the program works.
+// write writes a file in the working directory of the program.
 func (p *pane) write(name, text string) {
 	p.t.Helper()
 	file := filepath.Join(p.home, name)
@@ -159,7 +159,7 @@ func (p *pane) read(name string) string {
 	return string(data)
 }
 
-// screen returns what is on the screen.
+// screen returns the text on the screen.
 func (p *pane) screen() string { return p.tmux("capture-pane", "-p", "-t", "p") }
 
 // all returns the scrollback and the screen, with lines that were wrapped joined.
@@ -180,7 +180,7 @@ func (p *pane) typeText(text string) {
 	p.tmux("send-keys", "-t", "p", "-l", text)
 }
 
-// paste pastes text as a terminal does, in brackets if the program wants that.
+// paste pastes text like a terminal, in brackets if the program has enabled that.
 func (p *pane) paste(text string) {
 	p.t.Helper()
 	p.write("pasted", text)
@@ -196,7 +196,7 @@ func (p *pane) enter(text string) {
 	p.keys("Enter")
 }
 
-// until waits until something holds for the screen.
+// until waits until ok accepts the screen.
 func (p *pane) until(what string, ok func(screen string) bool) string {
 	p.t.Helper()
 	var screen string
@@ -231,13 +231,13 @@ func (p *pane) gone(text string) string {
 	return p.until(fmt.Sprintf("%q is not on the screen", text), func(s string) bool { return !strings.Contains(s, text) })
 }
 
-// idle waits until no turn runs.
+// idle waits until no turn is running.
 func (p *pane) idle() string {
 	p.t.Helper()
 	return p.gone("Esc interrupts")
 }
 
-// wantLines checks that lines begin like this, in this order.
+// wantLines checks that lines start like this, in this order.
 func wantLines(t *testing.T, screen string, lines ...string) {
 	t.Helper()
 	rest := "\n" + screen

@@ -13,7 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The steps of action.yml run as they are, with a fake API and a gh that records what it gets.
+// TestAction runs the steps of action.yml verbatim, with a fake API and a gh that records its
+// input.
 func TestAction(t *testing.T) {
 	for _, name := range []string{"bash", "jq"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -126,7 +127,8 @@ func TestAction(t *testing.T) {
 	}
 }
 
-// The hook for pre-commit stops a commit if the model reports a bug, and only then.
+// TestHookReview checks that the hook for pre-commit stops a commit if the model reports a
+// bug, and only then.
 func TestHookReview(t *testing.T) {
 	for _, name := range []string{"bash", "git"} {
 		if _, err := exec.LookPath(name); err != nil {

@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// build builds the command as it is shipped. With the test's own cache that is a
-// matter of a second.
+// build builds the command as it is shipped. With the test's own cache that takes a second.
 func build(t *testing.T, path string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -39,7 +38,7 @@ func build(t *testing.T, path string) {
 	}
 }
 
-// TestBinary holds the size of the command, and reports how fast it starts.
+// TestBinary limits the size of the command, and reports how fast it starts.
 func TestBinary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "parley")
 	if runtime.GOOS == "windows" {
@@ -69,8 +68,8 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// serve starts the command as a server that prints its variables, and returns its
-// URL. It ends with the test; end ends it earlier and returns what it said.
+// serveHandler starts the command as a server that prints its variables, and returns its URL.
+// The server ends with the test; end ends it earlier and returns its output.
 func serveHandler(t *testing.T, path string, args ...string) (url string, end func() string) {
 	t.Helper()
 	cmd := exec.Command(path, args...)
@@ -108,9 +107,9 @@ func serveHandler(t *testing.T, path string, args ...string) (url string, end fu
 	}
 }
 
-// TestCassetteBytes records what a fake API answers, by the commands, and replays
-// it: status, headers and every byte of the body are the same, streamed or not,
-// refused or broken off.
+// TestCassetteBytes records the responses of a fake API with the commands, and replays them:
+// status, headers and every byte of the body are the same, streamed or not, rejected or broken
+// off.
 func TestCassetteBytes(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals")
@@ -189,8 +188,8 @@ turn
 	}
 }
 
-// officialPeers returns the directory with the official peers, which run only where
-// nothing but loopback can be reached.
+// officialPeers returns the directory with the official peers, which run only where nothing
+// but loopback can be reached.
 func officialPeers(t *testing.T) string {
 	t.Helper()
 	peers := os.Getenv("PARLEY_PEERS")
@@ -200,8 +199,8 @@ func officialPeers(t *testing.T) string {
 	return peers
 }
 
-// TestOfficialCLI has the official CLI hold a conversation of ten turns with tools
-// against the command, of which the strict API refuses nothing.
+// TestOfficialCLI lets the official CLI hold a conversation of ten turns with tools against
+// the command. The strict API rejects nothing of it.
 func TestOfficialCLI(t *testing.T) {
 	peers := officialPeers(t)
 	all, err := filepath.Glob(filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-*", "claude"))
@@ -270,7 +269,7 @@ turn
 	t.Log(stderr.String())
 }
 
-// TestOfficialSDKsOfTheManual runs the agents of the manual as they are, by the official SDKs.
+// TestOfficialSDKsOfTheManual runs the agents of the manual verbatim, with the official SDKs.
 func TestOfficialSDKsOfTheManual(t *testing.T) {
 	peers := officialPeers(t)
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestDemoCheck has the demo find out what did not happen.
+// TestDemoCheck checks that the demo detects what did not happen.
 func TestDemoCheck(t *testing.T) {
 	good := &wire.Result{Subtype: "success", TerminalReason: "completed"}
 	fix := func(t *testing.T, dir string) {
@@ -57,7 +57,7 @@ func TestDemoCheck(t *testing.T) {
 	}
 }
 
-// TestDemoAgent has agents that do not do their work.
+// TestDemoAgent runs the demo with agents that do not do their work.
 func TestDemoAgent(t *testing.T) {
 	for _, name := range []string{"true", "false"} {
 		agent, err := exec.LookPath(name)

@@ -21,7 +21,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An agentProcess is the command as it is shipped, as an agent that plays a script.
+// An agentProcess is the shipped command, as an agent that plays a script.
 type agentProcess struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -42,7 +42,7 @@ func TestEnds(t *testing.T) {
 
 var shipped string // the command that TestEnds built
 
-// startAgent starts the command in dir. The script is what the model answers.
+// startAgent starts the command in dir. The script has the answers of the model.
 func startAgent(t *testing.T, dir, script string, args ...string) *agentProcess {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "model.script")
@@ -86,7 +86,7 @@ func (a *agentProcess) say(text string) {
 	}
 }
 
-// until reads messages up to one that f wants. It fails the test if none comes.
+// until reads messages up to one that f accepts. It fails the test if there is none.
 func (a *agentProcess) until(f func(wire.Message) bool) wire.Message {
 	a.t.Helper()
 	limit := testwait.Late(a.t)
@@ -108,7 +108,7 @@ func (a *agentProcess) until(f func(wire.Message) bool) wire.Message {
 func isInit(m wire.Message) bool   { _, ok := m.(*wire.Init); return ok }
 func isResult(m wire.Message) bool { _, ok := m.(*wire.Result); return ok }
 
-// exit waits for the end and returns the status, with the results that still came.
+// exit waits for the end and returns the status, with the results that still arrived.
 func (a *agentProcess) exit() (code int, results []*wire.Result) {
 	a.t.Helper()
 	for m := range a.lines {
@@ -125,7 +125,7 @@ func (a *agentProcess) exit() (code int, results []*wire.Result) {
 	return a.cmd.ProcessState.ExitCode(), results
 }
 
-// waitFor waits until a file is there.
+// waitFor waits until a file exists.
 func waitFor(t *testing.T, path string) {
 	t.Helper()
 	testwait.Until(t, path, func() bool {
@@ -134,8 +134,8 @@ func waitFor(t *testing.T, path string) {
 	})
 }
 
-// testSignals ends the command by signals: a turn that runs gets its result, and an
-// error never exits with 0.
+// testSignals ends the command with signals: a running turn gets its result, and an error
+// never exits with 0.
 func testSignals(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -213,8 +213,8 @@ func testUnreadOutput(t *testing.T) {
 	t.Logf("it ended after %v", time.Since(began))
 }
 
-// testKilled kills the command in the middle of a call, at its results and between
-// them, and goes on: commands that ran do not run again, and the model learns what is known.
+// testKilled kills the command in the middle of a call, at its results and between them, and
+// continues: commands that ran do not run again, and the model learns what is known.
 func testKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

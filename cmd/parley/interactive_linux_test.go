@@ -19,9 +19,10 @@ turn
 	say Made it.
 `
 
-// A terminal shares its session: while no hub runs it holds its own, which others list,
-// attach to and answer; otherwise it joins the hub, unless that has another environment, and
-// the session goes on when the terminal is killed.
+// TestTerminalSharesItsSession checks that a terminal shares its session: while no hub runs
+// it holds its own, which others list, attach to and answer; otherwise it joins the hub,
+// unless that has another environment, and the session continues when the terminal is
+// killed.
 func TestTerminalSharesItsSession(t *testing.T) {
 	dir := t.TempDir()
 	self := filepath.Join(dir, "parley")
@@ -47,7 +48,7 @@ func TestTerminalSharesItsSession(t *testing.T) {
 		}
 		return string(out)
 	}
-	// waiting returns the session that asks.
+	// waiting returns the session that has an open question.
 	waiting := func() (found hub.Info) {
 		t.Helper()
 		testwait.Until(t, "a session that asks", func() bool {

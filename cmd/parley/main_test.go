@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) { runScripts(t, filepath.Join("testdata", "script"), nil) }
 
 // TestBackground plays the command lines of testdata/background. They are about the hub,
-// which refuses a process that descends from its own program, such as this test. So the
-// command is a program of its own here.
+// which rejects a process that descends from its own program, such as this test. So the
+// command is a separate program here.
 func TestBackground(t *testing.T) {
 	bin := t.TempDir()
 	build(t, filepath.Join(bin, "parley"))
@@ -65,7 +65,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 		RequireExplicitExec: true,
 		UpdateScripts:       *update,
 		Setup: func(env *testscript.Env) error {
-			// With the race detector, an exit takes a second otherwise.
+			// Otherwise an exit takes a second with the race detector.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			if setup != nil {
 				setup(env)
@@ -118,10 +118,9 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	})
 }
 
-// ask is an agent in a few lines: it puts its arguments to the API that the
-// environment names, each as a prompt of one conversation, does what the model
-// asks for with its one tool, Read, and prints what the model says. With --bad it
-// sends what the API refuses.
+// ask is an agent in a few lines: it sends its arguments to the API that the environment
+// names, each as a prompt of one conversation, runs the model's calls of its one tool,
+// Read, and prints the model's text. With --bad it sends a request that the API rejects.
 func ask(prompts []string) int {
 	bad := len(prompts) > 0 && prompts[0] == "--bad"
 	if bad {
@@ -250,7 +249,7 @@ func TestClientEnv(t *testing.T) {
 	}
 }
 
-// drive is a program with our SDK that does a job: see interop/go.
+// drive is a program with our SDK that runs a job: see interop/go.
 func drive(args []string) int {
 	text, err := os.ReadFile(args[0])
 	var job interop.Job

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The command cannot be traced by other processes of its user, which therefore do not
-// see its environment.
+// TestMemoryIsHidden checks that other processes of its user cannot trace the command,
+// and therefore do not see its environment.
 func TestMemoryIsHidden(t *testing.T) {
 	before, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// A paper is what a terminal shows: lines of letters, each with its look.
+// A paper is the content of a terminal: lines of characters, each with its style.
 type paper struct {
 	lines [][]ink
 	row   int
@@ -27,7 +27,7 @@ type ink struct {
 	look string
 }
 
-// write takes what this program writes to a terminal. Anything else is an error.
+// write interprets what this program writes to a terminal. Anything else is an error.
 func (p *paper) write(out string) error {
 	for len(out) > 0 {
 		for p.row >= len(p.lines) {
@@ -76,7 +76,7 @@ func (p *paper) write(out string) error {
 
 var sequence = regexp.MustCompile(`^\x1b\[([0-9;]*)([A-Za-z])`)
 
-// String is the text without its looks.
+// String returns the text without its styles.
 func (p *paper) String() string {
 	var b strings.Builder
 	for _, line := range p.lines {
@@ -136,8 +136,8 @@ text { font: 14px ui-monospace, SFMono-Regular, "SF Mono", Menlo, Consolas, "Dej
 
 func number(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 
-// TestPicture compares the picture of the demo with a real run, but for how long
-// that took. -update draws it anew.
+// TestPicture compares the picture of the demo with a real run, except for durations.
+// -update redraws it.
 func TestPicture(t *testing.T) {
 	self, err := exec.LookPath("parley")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPlainShowsBackgroundAnswersWhenTheyHappen ends a command and a subagent in the
-// background while no turn runs: they are shown at once, above the next prompt.
+// TestPlainShowsBackgroundAnswersWhenTheyHappen ends a background command and a background
+// subagent while no turn is running: they are shown at once, above the next prompt.
 func TestPlainShowsBackgroundAnswersWhenTheyHappen(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -91,7 +91,7 @@ func TestPlainShowsWarnings(t *testing.T) {
 }
 
 // TestPlainQueuesPrompts shows a prompt that was typed during a turn again where the agent
-// reads it, and sends no command that does not exist.
+// reads it, and sends no unknown command.
 func TestPlainQueuesPrompts(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

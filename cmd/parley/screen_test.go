@@ -94,8 +94,8 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-// TestScreenHolds has the result of one call come while another is asked about:
-// the question stays whole.
+// TestScreenHolds receives the result of one call while a question about another is on
+// the screen: the question stays intact.
 func TestScreenHolds(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&process{stdout: &out}, "")

@@ -13,8 +13,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// An agent connects to a server and speaks the protocol over its WebSocket, until the
-// server ends it.
+// TestSDKURL checks that an agent connects to a server and speaks the protocol over its
+// WebSocket, until the server ends it.
 func TestSDKURL(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "a.script")

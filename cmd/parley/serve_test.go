@@ -29,8 +29,8 @@ import (
 	"github.com/parley-go/parley/serve"
 )
 
-// A socket that the service manager opened is served, and its address is printed with the
-// first token.
+// TestSocketActivation checks that a socket that the service manager opened is served,
+// and that its address is printed with the first token.
 func TestSocketActivation(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("it needs a shell")
@@ -81,8 +81,9 @@ func TestSocketActivation(t *testing.T) {
 	}
 }
 
-// The demo is served, the shell of docs/serve.md approves its edit with a token that may
-// do no more, the turn ends, and SIGTERM ends the server in time.
+// TestApproveFromAPhone serves the demo. The shell of docs/serve.md approves its edit
+// with a token that allows nothing more, the turn ends, and SIGTERM ends the server in
+// time.
 func TestApproveFromAPhone(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("it needs a shell")
@@ -193,7 +194,8 @@ func decode(t *testing.T, data string, v any) {
 	}
 }
 
-// A server that others can reach encrypts, or does not start.
+// TestServeRefusesPublicAddresses checks that a server that others can reach encrypts, or
+// does not start.
 func TestServeRefusesPublicAddresses(t *testing.T) {
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:0"} {
 		var stderr strings.Builder
@@ -204,8 +206,8 @@ func TestServeRefusesPublicAddresses(t *testing.T) {
 	}
 }
 
-// The server encrypts with a certificate of the user, and takes a renewed one without a
-// restart.
+// TestServeEncrypts checks that the server encrypts with a certificate of the user, and
+// uses a renewed one without a restart.
 func TestServeEncrypts(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -283,7 +285,7 @@ func TestServeEncrypts(t *testing.T) {
 	if n, err := get(serial(2)); n != 2 || err != nil {
 		t.Errorf("the renewed certificate is %d, %v", n, err)
 	}
-	// One that cannot be read does not end what works.
+	// An unreadable certificate does not end what works.
 	if err := os.WriteFile(cert, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}

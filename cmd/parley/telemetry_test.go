@@ -21,11 +21,11 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
-// A collector takes telemetry.
+// A collector receives telemetry.
 type collector struct {
 	*httptest.Server
 	mu   sync.Mutex
-	sent map[string]*bytes.Buffer // what came, by path
+	sent map[string]*bytes.Buffer // received data, by path
 }
 
 func newCollector(t *testing.T) *collector {
@@ -47,7 +47,7 @@ type collected struct {
 	attributes                          map[string]bool
 }
 
-// spans returns the spans that came, by their names.
+// spans returns the received spans, by their names.
 func (c *collector) spans(t *testing.T) map[string]collected {
 	t.Helper()
 	c.mu.Lock()
@@ -86,8 +86,8 @@ func (c *collector) spans(t *testing.T) map[string]collected {
 	return found
 }
 
-// TestExportTelemetry runs the command beside a collector: traces and metrics by the
-// conventions for generative AI, in the trace of who started it.
+// TestExportTelemetry runs the command with a collector: traces and metrics by the
+// conventions for generative AI, in the trace of the process that started it.
 func TestExportTelemetry(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "hello.script")
 	if err := os.WriteFile(script, []byte("turn\n\tcall Bash {\"command\":\"true\"}\nturn\n\tsay Hello.\n"), 0o600); err != nil {
@@ -159,8 +159,8 @@ func TestExportTelemetry(t *testing.T) {
 	}
 }
 
-// TestOneTrace has the SDK drive the command as a process: what both tell is one trace,
-// the agent's turn in the SDK's.
+// TestOneTrace lets the SDK drive the command as a process: the telemetry of both is
+// one trace, with the agent's turn in the SDK's.
 func TestOneTrace(t *testing.T) {
 	exe, err := exec.LookPath("parley")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/parley-go/parley/internal/testwait"
 )
 
-// A keyboard is this program in a terminal, and who sits before it.
+// A keyboard is this program in a terminal, with a person in front of it.
 type keyboard struct {
 	t    *testing.T
 	tty  *os.File
@@ -27,7 +27,7 @@ type keyboard struct {
 
 	mu   sync.Mutex
 	out  string
-	seen int // how much of out was waited for
+	seen int // how much of out was already matched
 	eof  chan struct{}
 }
 
@@ -88,7 +88,7 @@ func sitWith(t *testing.T, self, home string, env []string, args ...string) *key
 	return k
 }
 
-// see waits until something is on the screen that was not waited for before.
+// see waits until a text is on the screen that was not matched before.
 func (k *keyboard) see(text string) {
 	k.t.Helper()
 	ended := false
@@ -118,7 +118,7 @@ func (k *keyboard) typeIn(text string) {
 	}
 }
 
-// ends waits for the end, and returns the exit status and what is on the screen.
+// ends waits for the end, and returns the exit status and the text on the screen.
 func (k *keyboard) ends() (int, string) {
 	k.t.Helper()
 	testwait.Until(k.t, "the end of the program", func() bool {
@@ -186,9 +186,9 @@ turn
 	}
 }
 
-// A prompt of the command line is answered with the renderer of the screen: Markdown is
-// rendered, and what follows a paragraph that was cut off comes behind it. Into a pipe it is
-// written as it is.
+// TestTerminalPromptRendersMarkdown checks that a prompt of the command line is answered with the
+// renderer of the screen: Markdown is rendered, and the text after a paragraph that was cut off
+// follows it. Into a pipe it is written verbatim.
 func TestTerminalPromptRendersMarkdown(t *testing.T) {
 	home := t.TempDir()
 	script := `
@@ -338,7 +338,7 @@ turn
 	k.typeIn("a\n")
 	k.see("Edit")
 	k.see("a.txt")
-	k.see("Done.") // b.txt was not asked about
+	k.see("Done.") // b.txt needed no permission
 	k.see("> ")
 
 	k.typeIn("stall\n")
@@ -368,7 +368,7 @@ turn
 		t.Errorf("b.txt: %q, %v", text, err)
 	}
 
-	// It goes on where it was.
+	// It continues where it was.
 	k = sit(t, home, `
 turn
 	expect first-user "first\nsecond"
@@ -404,9 +404,8 @@ func TestTwoInterrupts(t *testing.T) {
 			k.typeIn(ctrlC)
 			k.see("^C") // two that are pending count as one
 			k.typeIn(ctrlC)
-			// On a busy machine they may still count as one, or be too far apart: then it
-			// waits for the next prompt, and this ends it. A turn that goes on does not end
-			// by it.
+			// On a busy machine they may still count as one, or be too far apart: then the program
+			// waits for the next prompt, and this ends it. It does not end a turn that continues.
 			k.tty.Write([]byte(ctrlD))
 			if status, screen := k.ends(); status != 0 && status != 130 {
 				t.Errorf("exit status %d\n%s", status, screen)
@@ -424,8 +423,7 @@ func TestTerminated(t *testing.T) {
 	}
 }
 
-// TestTypedAhead types an answer before the question: it is a prompt, not an
-// answer.
+// TestTypedAhead types an answer before the question: it is a prompt, not an answer.
 func TestTypedAhead(t *testing.T) {
 	home := t.TempDir()
 	k := sit(t, home, `
@@ -478,8 +476,8 @@ func TestDemoAsks(t *testing.T) {
 	wants(t, screen, "✗ Edit split.sh · The user said no.", "", "All right, split.sh stays as it is.")
 }
 
-// A person who starts a conversation without credentials sees what can be done, and no screen that
-// cannot answer.
+// TestNoKey checks that a person who starts a conversation without credentials sees what to do,
+// and no screen that cannot answer.
 func TestNoKey(t *testing.T) {
 	for _, args := range [][]string{{"--verbose"}, {"--plain"}, {"a prompt"}} {
 		status, screen := sitAt(t, t.TempDir(), args...).ends()

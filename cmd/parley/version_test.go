@@ -27,7 +27,7 @@ func TestDescribeBuild(t *testing.T) {
 	}
 }
 
-// Each setting that is explained, switched on or off, is one that is known.
+// TestSettingsExplained checks that each explained setting, on or off, is a known one.
 func TestSettingsExplained(t *testing.T) {
 	var on []string
 	for line := range strings.Lines(string(settingsExplained)) {
