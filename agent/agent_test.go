@@ -47,7 +47,7 @@ func inProcess(t *testing.T, s *parleytest.Scenario) (*parley.Options, *parleyte
 	}, m, dir
 }
 
-// kinds names messages, one after the other.
+// kinds lists the kinds of messages.
 func kinds(messages []wire.Message) string {
 	var names []string
 	for _, m := range messages {

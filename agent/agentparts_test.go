@@ -31,7 +31,7 @@ func webServer(t *testing.T) string {
 	return srv.URL
 }
 
-// anywhere matches a request that holds a text.
+// anywhere matches a request that contains a text.
 func anywhere(text string) parleytest.Matcher {
 	return parleytest.Check("holds "+text, func(r *parleytest.Request) error {
 		if !strings.Contains(string(r.Body), text) {
@@ -50,9 +50,9 @@ func nowhere(text string) parleytest.Matcher {
 	})
 }
 
-// An agent's skills, hooks, servers and memory have effect, and it receives the
-// instructions of the project, about files below as well. Of a file that nobody trusts neither hooks
-// nor servers run, and calls that its hooks guard need permission.
+// An agent's skills, hooks, servers and memory take effect, and it receives the instructions of the
+// project, also about files below. Neither hooks nor servers of an untrusted file run, and calls
+// that its hooks guard need permission.
 func TestAgentBrings(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hook is a line for a shell")
@@ -116,7 +116,7 @@ func TestAgentBrings(t *testing.T) {
 	}
 }
 
-// A plugin that was named brings agents, hooks and servers.
+// A named plugin provides agents, hooks and servers.
 func TestPluginBrings(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hook is a line for a shell")
@@ -151,8 +151,8 @@ func TestPluginBrings(t *testing.T) {
 	}
 }
 
-// With --agent the conversation itself is the agent, wherever that is defined; one
-// that does not exist answers nothing.
+// With --agent the conversation itself is the agent, wherever that is defined; an unknown one
+// answers nothing.
 func TestMainAgent(t *testing.T) {
 	defined := `{"smith":{"description":"d","prompt":"You forge.","tools":["Read","Bash(echo:*)","Agent(Explore)"],"model":"haiku","initialPrompt":"BEGIN","maxTurns":3}}`
 	play := func() *parleytest.Model {

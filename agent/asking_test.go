@@ -23,7 +23,7 @@ type rawHost struct {
 	lines chan map[string]json.RawMessage
 }
 
-// newRawHost starts an agent with a host of lines, which greets with hooks.
+// newRawHost starts an agent with a host of lines, which sends hooks in initialize.
 func newRawHost(t *testing.T, dir string, s *parleytest.Scenario, hooks string, args ...string) *rawHost {
 	t.Helper()
 	stdin, in := io.Pipe()
@@ -58,8 +58,7 @@ func newRawHost(t *testing.T, dir string, s *parleytest.Scenario, hooks string, 
 
 func (h *rawHost) say(format string, args ...any) { fmt.Fprintf(h.in, format+"\n", args...) }
 
-// next returns the next line that is of a type, as its type and a word about it, with
-// its id.
+// next returns the next line of a type, as its type and a word about it, with its id.
 func (h *rawHost) next(kinds ...string) (word, id string, line map[string]json.RawMessage) {
 	h.t.Helper()
 	for line := range h.lines {
@@ -86,8 +85,8 @@ func (h *rawHost) answer(id, payload string) {
 	h.say(`{"type":"control_response","response":{"subtype":"success","request_id":%q,"response":%s}}`, id, payload)
 }
 
-// TestParallelPrompts: calls that run beside each other are asked about beside each
-// other, and answered in any order.
+// TestParallelPrompts checks that concurrent calls ask for permission concurrently, and
+// can be answered in any order.
 func TestParallelPrompts(t *testing.T) {
 	dir, outside := workdir(t)
 	writeFile(t, filepath.Join(outside, "c.txt"), "gamma\n")
@@ -111,8 +110,8 @@ func TestParallelPrompts(t *testing.T) {
 	}
 }
 
-// TestAskedFirst: the host is asked before the hooks for permission requests, as the
-// official command does it, and a hook's no takes the question back.
+// TestAskedFirst checks that the host is asked before the hooks for permission requests,
+// as with the official command, and that a hook's denial withdraws the request.
 func TestAskedFirst(t *testing.T) {
 	dir, outside := workdir(t)
 	for range 5 {
@@ -137,7 +136,8 @@ func TestAskedFirst(t *testing.T) {
 	}
 }
 
-// TestCallbackNeverSees: init lists the tools that the host will never be asked about.
+// TestCallbackNeverSees checks that init lists the tools that never need the host's
+// permission.
 func TestCallbackNeverSees(t *testing.T) {
 	dir, _ := workdir(t)
 	for _, tt := range []struct {
@@ -162,8 +162,8 @@ func TestCallbackNeverSees(t *testing.T) {
 	}
 }
 
-// TestOfferedTools: the flags that give and take tools hold for each of those that the
-// agent adds by itself.
+// TestOfferedTools checks that the flags that add and remove tools apply to each of those
+// that the agent adds by itself.
 func TestOfferedTools(t *testing.T) {
 	dir, _ := workdir(t)
 	own := []string{"AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "Skill", "Task"}
@@ -192,8 +192,8 @@ func TestOfferedTools(t *testing.T) {
 	}
 }
 
-// TestExitPlanModeElsewhere: outside of plan mode there is no plan to approve, and
-// nobody is asked to.
+// TestExitPlanModeElsewhere checks that outside of plan mode there is no plan to approve,
+// and nobody is asked to.
 func TestExitPlanModeElsewhere(t *testing.T) {
 	dir, _ := workdir(t)
 	h := newRawHost(t, dir, parleytest.Script(
@@ -206,7 +206,7 @@ func TestExitPlanModeElsewhere(t *testing.T) {
 	h.next("result")
 }
 
-// TestMentionsAreJudged: a rule about a file holds for a mention of it.
+// TestMentionsAreJudged checks that a rule about a file applies to a mention of it.
 func TestMentionsAreJudged(t *testing.T) {
 	dir, outside := workdir(t)
 	for _, tt := range []struct{ prompt, want string }{
@@ -229,8 +229,9 @@ func TestMentionsAreJudged(t *testing.T) {
 	}
 }
 
-// TestInstructionsAreJudged: a rule about a file holds for instructions that import it or
-// that are a link to it, at the start and below the directories that the model looks into.
+// TestInstructionsAreJudged checks that a rule about a file applies to instructions that
+// import it or that are a link to it, at the start and below the directories that the
+// model accesses.
 func TestInstructionsAreJudged(t *testing.T) {
 	dir, _ := workdir(t)
 	sub := filepath.Join(dir, "sub")

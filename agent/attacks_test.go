@@ -20,12 +20,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestAttacks plays the calls of decisions.txt end to end: a model asks for them, a
-// host is asked and says no. The table has the decisions of a machine without a wall. On
-// one with a wall a command that was found to do nothing but read runs unasked, but behind
-// the wall only, as its receipt says. None has an effect: the witness is a file that each
-// would make, the workspace is as it was, and no result has the text of a secret file.
-// Calls that rules allow are left out, for they would run here, and so are those of MCP
+// TestAttacks plays the calls of decisions.txt end to end: a model makes them, and a host
+// denies them. The table has the decisions of a machine without a wall. On a machine with
+// a wall a command that was found to be read-only runs without permission, but only behind
+// the wall, as its receipt says. None has an effect: the witness is a file that each would
+// create, the workspace is unchanged, and no result has the text of a secret file. Calls
+// that rules allow are left out, because they would run here, and so are those of MCP
 // servers, of which TestServersMeetRules has one.
 func TestAttacks(t *testing.T) {
 	cases, err := policytest.Cases()
@@ -118,7 +118,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// receiptsOf returns the receipts of a session, by the call that each is about.
+// receiptsOf returns the receipts of a session, by call.
 func receiptsOf(t *testing.T, store session.Store, key session.Key) map[string]*policy.Receipt {
 	t.Helper()
 	lines, err := store.Load(t.Context(), key)
@@ -172,7 +172,7 @@ func tree(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// TestWitness sees that an attack that is let through leaves the witness.
+// TestWitness checks that an attack that is allowed leaves the witness.
 func TestWitness(t *testing.T) {
 	c := &policytest.Case{}
 	place, err := policytest.NewPlace(c, t.TempDir())
@@ -188,7 +188,7 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// TestAgentRules holds rules about agents against calls that start one, in the spellings
+// TestAgentRules checks rules about agents against calls that start one, in the spellings
 // that rules about names have.
 func TestAgentRules(t *testing.T) {
 	for _, c := range []struct {
@@ -200,7 +200,7 @@ func TestAgentRules(t *testing.T) {
 		{`{"deny":["Agent(General-Purpose)"]}`, "", "denied"},
 		{`{"deny":["Task(general-*)"],"allow":["Task"]}`, wire.ModeBypassPermissions, "denied"},
 		{`{"ask":["Task(general-*)"]}`, wire.ModeDontAsk, "denied"},
-		{`{"ask":["Agent(general-purpose)"]}`, "", "denied"}, // by nobody, who is asked
+		{`{"ask":["Agent(general-purpose)"]}`, "", "denied"}, // by nobody, because there is no host to ask
 		{`{"deny":["Task(Explore)"]}`, "", "ran"},
 	} {
 		script := parleytest.Script(new(parleytest.Turn).Call("Task", map[string]any{"subagent_type": "general-purpose", "description": "d", "prompt": "hello", "run_in_background": false}), parleytest.Say("done"))

@@ -16,8 +16,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestModeAuto: what rules, hooks and checks leave open is judged by a model. A person is
-// asked about the rest, and whenever the model does not clearly allow a call.
+// TestModeAuto checks that a model judges the calls that rules, hooks and checks leave
+// undecided. A person is asked about the rest, and whenever the model does not clearly allow
+// a call.
 func TestModeAuto(t *testing.T) {
 	const yes, no = `{"allow": true, "reason": "It is what the user asked for."}`, `{"allow": false, "reason": "It deletes work."}`
 	write := func(path string) *parleytest.Turn {
@@ -25,10 +26,10 @@ func TestModeAuto(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, path string
-		judge      *parleytest.Turn // nil: it is not asked
+		judge      *parleytest.Turn // nil: it is not called
 		change     func(*parley.Options)
-		asked      string // reason and its type, as the host is asked; empty: it is not
-		receipt    string // who decided, and what the judge said
+		asked      string // reason and its type in the request to the host; empty: there is no request
+		receipt    string // who decided, and the judge's answer
 	}{
 		{name: "allowed", judge: parleytest.Say(yes), receipt: "judge: allow It is what the user asked for."},
 		{name: "in a code block", judge: parleytest.Say("```json\n" + yes + "\n```"), receipt: "judge: allow It is what the user asked for."},
@@ -108,8 +109,8 @@ func TestModeAuto(t *testing.T) {
 	}
 }
 
-// TestModeAutoOfSubagents: the calls of a subagent are judged by the prompts of the user, not
-// by those that a model wrote; a mode of its own cannot allow more.
+// TestModeAutoOfSubagents checks that the calls of a subagent are judged by the prompts of
+// the user, not by those that a model wrote, and that its own mode cannot allow more.
 func TestModeAutoOfSubagents(t *testing.T) {
 	dir, _ := workdir(t)
 	store := &session.Memory{}
@@ -142,8 +143,8 @@ func TestModeAutoOfSubagents(t *testing.T) {
 	}
 }
 
-// TestJudgedCommandsAreConfined: a command that the judge allows cannot write outside of the
-// working directories; where it cannot be confined, a person is asked.
+// TestJudgedCommandsAreConfined checks that a command that the judge allows cannot write
+// outside of the working directories; where it cannot be confined, a person is asked.
 func TestJudgedCommandsAreConfined(t *testing.T) {
 	dir, outside := workdir(t)
 	asked := ""
@@ -172,7 +173,7 @@ func TestJudgedCommandsAreConfined(t *testing.T) {
 	}
 }
 
-// TestSetModeAuto: a host changes to the mode and leaves it.
+// TestSetModeAuto checks that a host can enter and leave the mode.
 func TestSetModeAuto(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -14,7 +14,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// changers are those who can change the input of a call after somebody saw another one.
+// changers are the ways to change the input of a call after somebody saw another one.
 var changers = map[string]func(o *parley.Options, input json.RawMessage){
 	"hook that allows": func(o *parley.Options, input json.RawMessage) {
 		o.Hooks = append(o.Hooks, inputHook(wire.BehaviorAllow, input))
@@ -46,8 +46,8 @@ func inputHook(b wire.PermissionBehavior, input json.RawMessage) parley.Hook {
 	})
 }
 
-// TestChangedInputAttacks: a rule and plan mode hold for the input that runs, whoever
-// changed it, whatever was judged before.
+// TestChangedInputAttacks checks that a rule and plan mode apply to the input that
+// runs, whoever changed it, whatever was checked before.
 func TestChangedInputAttacks(t *testing.T) {
 	const rules = `{"permissions":{"deny":["Bash(touch:*)","Read(.env)","Edit(secrets/**)"],"ask":["Bash(sort:*)"]}}`
 	for _, c := range []struct{ tool, from, to string }{
@@ -103,8 +103,9 @@ func TestChangedInputAttacks(t *testing.T) {
 	}
 }
 
-// TestShownInputRuns: a person who is asked about an input that a hook changed sees the
-// changed one, and that runs. A hook that allowed another input did not allow it.
+// TestShownInputRuns checks that a person who is asked about an input that a hook
+// changed sees the changed one, and that this one runs. A hook that allowed another
+// input did not allow it.
 func TestShownInputRuns(t *testing.T) {
 	for name, change := range changers {
 		if !strings.HasPrefix(name, "hook ") || name == "hook that allows" || name == "hook for the question" {

@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestPromptCommands: the commands that are built in and are prompts say their text to
-// the model with what the user added, and are turns like any other.
+// TestPromptCommands checks that the built-in commands that are prompts send their text to the model with the
+// user's additions, and are turns like any other.
 func TestPromptCommands(t *testing.T) {
 	for _, tt := range []struct{ prompt, args, want string }{
 		{"/init", "", "Write a CLAUDE.md file"},
@@ -27,7 +27,7 @@ func TestPromptCommands(t *testing.T) {
 		{"/pr-comments 7", "7", "Which one: 7"},
 		{"/security-review", "", "Look for vulnerabilities"},
 		{"/security-review only the parser", "only the parser", "uncommitted ones. only the parser"},
-		{"/pr-comments $ARGUMENTS $(id)", "$ARGUMENTS $(id)", "Which one: $ARGUMENTS $(id)"}, // not taken for more than it is
+		{"/pr-comments $ARGUMENTS $(id)", "$ARGUMENTS $(id)", "Which one: $ARGUMENTS $(id)"}, // not expanded
 	} {
 		t.Run(tt.prompt, func(t *testing.T) {
 			dir := checkout(t, map[string]string{"a.txt": "text\n"})
@@ -58,7 +58,7 @@ func TestPromptCommands(t *testing.T) {
 	}
 }
 
-// TestInitCommand: what /init leads to is a file, under the rules of the conversation.
+// TestInitCommand checks that /init leads to a file, under the rules of the conversation.
 func TestInitCommand(t *testing.T) {
 	for mode, written := range map[wire.PermissionMode]bool{wire.ModeAcceptEdits: true, wire.ModeDontAsk: false} {
 		dir := checkout(t, map[string]string{"go.mod": "module example\n"})
@@ -72,7 +72,7 @@ func TestInitCommand(t *testing.T) {
 		if data, _ := os.ReadFile(file); string(data) == "Build it with go build.\n" != written {
 			t.Errorf("%s: %q", mode, data)
 		}
-		// It counts from the next conversation on.
+		// It applies from the next conversation on.
 		k.say("/clear")
 		k.say("hello")
 		if got := strings.Contains(k.sent(), "Build it with go build."); got != written {
@@ -81,7 +81,7 @@ func TestInitCommand(t *testing.T) {
 	}
 }
 
-// TestLocalCommands: the commands that are answered here, with and without arguments.
+// TestLocalCommands checks the commands that are answered locally, with and without arguments.
 func TestLocalCommands(t *testing.T) {
 	k := talkTo(t, agent.Config{Version: "2.1.0", OwnVersion: "0.1.0"}, parley.Options{Cwd: checkout(t, nil)}, parleytest.Say("one").Usage(parleytest.Usage{Input: 1000, Output: 10}), parleytest.Say("two"))
 	k.say("hello")
@@ -150,8 +150,8 @@ func TestLocalCommands(t *testing.T) {
 	}
 }
 
-// TestCommandsFromCommandLine: every command works as the prompt of one run, in every
-// output format, and so does one of the project.
+// TestCommandsFromCommandLine checks that every command works as the prompt of one run, in every output format,
+// and so does one of the project.
 func TestCommandsFromCommandLine(t *testing.T) {
 	dir := checkout(t, exampleProject)
 	for prompt, want := range map[string]string{
@@ -191,7 +191,7 @@ func TestCommandsFromCommandLine(t *testing.T) {
 	}
 }
 
-// TestNoSlashCommands: --disable-slash-commands makes them plain words.
+// TestNoSlashCommands checks that --disable-slash-commands makes them plain text.
 func TestNoSlashCommands(t *testing.T) {
 	for _, prompt := range []string{"/cost", "/init", "/foo it"} {
 		m := parleytest.Script(parleytest.Say("said")).Model()
@@ -207,7 +207,8 @@ func TestNoSlashCommands(t *testing.T) {
 	}
 }
 
-// TestMorePromptCommands: commands that are prompts of our own reach the model with what was typed behind them.
+// TestMorePromptCommands checks that our own commands that are prompts reach the model with the text that was
+// typed after them.
 func TestMorePromptCommands(t *testing.T) {
 	names := strings.Fields("batch code-review debug deep-research doctor fewer-permission-prompts recap run simplify team-onboarding update-config verify")
 	k := talkTo(t, agent.Config{}, parley.Options{Cwd: checkout(t, nil)}, parleytest.Say("ok").Times(len(names)), parleytest.Say("ok"))

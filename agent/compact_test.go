@@ -34,7 +34,7 @@ func summary(text string) *parleytest.Turn {
 	return parleytest.Expect(asksToSum).Say("Let me see. <summary>" + text + "</summary>")
 }
 
-// A held is a conversation that a test holds.
+// A held is a conversation of a test.
 type held struct {
 	t     *testing.T
 	model *parleytest.Model
@@ -43,7 +43,7 @@ type held struct {
 	all   []wire.Message
 }
 
-// hold holds a conversation with a scripted model, in virtual time. A request that the strict API
+// hold runs a conversation with a scripted model, in virtual time. A request that the strict API
 // rejects fails the test, as does a script that is not followed.
 func hold(t *testing.T, s *parleytest.Scenario, change func(*parley.Options, *agent.Config), f func(*held)) *held {
 	t.Helper()
@@ -76,14 +76,14 @@ func (k *held) connect() {
 	}
 }
 
-// restart goes on with the session in another agent.
+// restart continues the session in another agent.
 func (k *held) restart() {
 	k.c.Close()
 	k.opts.SessionID, k.opts.Resume = "", "5a4daa78-1b64-484f-a52a-0f2c91f6f1cc"
 	k.connect()
 }
 
-// say puts a prompt and returns its result.
+// say sends a prompt and returns its result.
 func (k *held) say(text string) *wire.Result {
 	k.t.Helper()
 	var last *wire.Result
@@ -124,9 +124,9 @@ func (k *held) statuses() (list []string) {
 	return list
 }
 
-// TestCompactResume: what follows a compaction is the same, byte for byte, whether the
-// process went on or another one took over, by hand, by itself, in the middle of a
-// turn, and a second time.
+// TestCompactResume checks that the requests after a compaction are the same, byte for byte,
+// whether the process continued or another one took over: with /compact, automatically, in the
+// middle of a turn, and a second time.
 func TestCompactResume(t *testing.T) {
 	dir, _ := workdir(t)
 	play := func(restart bool) []*parleytest.Request {
@@ -177,7 +177,7 @@ func TestCompactResume(t *testing.T) {
 			t.Errorf("request %d differs:\n  one process: …%.300s\n  several:     …%.300s", i, once[i].Body[max(0, at-60):], often[i].Body[max(0, at-60):])
 		}
 	}
-	// The summary is asked for on the request before, and one message more.
+	// The summary is requested with the previous request, and one message more.
 	if before, sum := prefixOf(once[2].Body), prefixOf(once[3].Body); !strings.HasPrefix(sum, before) {
 		t.Errorf("the summary is not asked for on the cached prefix:\n%s\n%s", before, sum)
 	}
@@ -193,8 +193,8 @@ func TestCompactResume(t *testing.T) {
 	}
 }
 
-// TestCompactAnywhere compacts random conversations at random places, and has others go
-// on with them: each request stays one that the strict API takes.
+// TestCompactAnywhere compacts random conversations at random places, and continues them in other
+// agents: each request stays valid for the strict API.
 func TestCompactAnywhere(t *testing.T) {
 	seeds := uint64(12)
 	if raceEnabled {
@@ -263,8 +263,8 @@ func TestCompactAnywhere(t *testing.T) {
 
 const tooLong = "prompt is too long: 250000 tokens > 200000 maximum"
 
-// TestOverflow: a request that the API finds too long ends in a compaction, or in words
-// that say why not.
+// TestOverflow checks that a request that is too long for the API ends in a compaction, or in a
+// message that explains why not.
 func TestOverflow(t *testing.T) {
 	one := parleytest.Say("done one")
 	for _, tt := range []struct {
@@ -311,7 +311,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestCompactOff: it can be turned off, in part or whole.
+// TestCompactOff checks that it can be disabled, in part or entirely.
 func TestCompactOff(t *testing.T) {
 	for _, tt := range []struct {
 		name, env, settings string
@@ -354,8 +354,8 @@ func TestCompactOff(t *testing.T) {
 	})
 }
 
-// TestAutocompact: what counts as the window is said by the environment, by the flag
-// or by settings, the first of them, and is never more than the model has.
+// TestAutocompact checks that the window comes from the environment, the flag or the settings, in
+// this order, and is never larger than that of the model.
 func TestAutocompact(t *testing.T) {
 	for _, tt := range []struct {
 		name, env, settings string
@@ -400,7 +400,7 @@ func TestAutocompact(t *testing.T) {
 	}
 }
 
-// TestCompactHooks: hooks run before and after, add to the request, and can block it.
+// TestCompactHooks checks that hooks run before and after, add to the request, and can block it.
 func TestCompactHooks(t *testing.T) {
 	var told []string
 	hooks := func(block bool) func(*parley.Options, *agent.Config) {
@@ -444,7 +444,7 @@ func TestCompactHooks(t *testing.T) {
 	})
 }
 
-// TestCompactInterrupted: an interrupt ends a compaction at once and leaves the
+// TestCompactInterrupted checks that an interrupt ends a compaction at once and leaves the
 // conversation as it was.
 func TestCompactInterrupted(t *testing.T) {
 	for _, text := range []string{"/compact", "two"} {
@@ -475,7 +475,8 @@ func TestCompactInterrupted(t *testing.T) {
 	}
 }
 
-// TestCompactGivesUp: a compaction that fails or wins nothing is not repeated for ever.
+// TestCompactGivesUp checks that a compaction that fails or gains nothing is not repeated
+// forever.
 func TestCompactGivesUp(t *testing.T) {
 	look := &funcTool{"Look", true, func(context.Context, *tool.Call) (*tool.Result, error) { return tool.Text("seen", nil), nil }}
 	for _, tt := range []struct {
@@ -508,7 +509,7 @@ func TestCompactGivesUp(t *testing.T) {
 	}
 }
 
-// TestPrune: old results of tools are taken out first. Nothing is summarized if that is
+// TestPrune checks that old tool results are removed first. Nothing is summarized if that is
 // enough, and another process sees the same.
 func TestPrune(t *testing.T) {
 	n := 0
@@ -544,14 +545,15 @@ func TestPrune(t *testing.T) {
 	if strings.Contains(before, "taken out") || !strings.Contains(after, "taken out") || strings.Contains(after, "look 1 ") || !strings.Contains(after, "look 6 ") {
 		t.Errorf("%d bytes, then %d", len(before), len(after))
 	}
-	// The two have working directories of their own.
+	// The two have separate working directories.
 	place := regexp.MustCompile(`Working directory: [^\\]*`)
 	if !bytes.Equal(place.ReplaceAll(once[7].Body, nil), place.ReplaceAll(often[7].Body, nil)) {
 		t.Error("another process sends another request")
 	}
 }
 
-// TestCompactBudget: what a summary costs counts, and a spent budget ends in its result.
+// TestCompactBudget checks that the cost of a summary counts, and that a spent budget ends in its
+// result.
 func TestCompactBudget(t *testing.T) {
 	var r *wire.Result
 	hold(t, parleytest.Script(parleytest.Say("one").Usage(full), parleytest.Expect(asksToSum).Say("<summary>S</summary>").Usage(full)),
@@ -564,8 +566,8 @@ func TestCompactBudget(t *testing.T) {
 	}
 }
 
-// TestCompactedLog: the log of a compacted session is what other readers expect, and what
-// was said before is still in it.
+// TestCompactedLog checks that the log of a compacted session is what other readers expect, and
+// that the earlier messages are still in it.
 func TestCompactedLog(t *testing.T) {
 	store := &session.Files{Dir: t.TempDir()}
 	hold(t, parleytest.Script(parleytest.Say("first words"), summary("S"), parleytest.Say("two")), func(_ *parley.Options, cfg *agent.Config) { cfg.Store = store }, func(k *held) {
@@ -598,9 +600,9 @@ func TestCompactedLog(t *testing.T) {
 	}
 }
 
-// TestCompactReadsCache: the request for a summary is the one before it and one message more,
-// so that the API reads it from the cache: by hand between turns, and by itself in the middle of
-// a round of tools.
+// TestCompactReadsCache checks that the request for a summary is the previous one and one message
+// more, so that the API reads it from the cache: with /compact between turns, and automatically
+// in the middle of a round of tools.
 func TestCompactReadsCache(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "notes.txt")

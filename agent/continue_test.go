@@ -18,7 +18,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A tapedStore notes everything that is appended, so that a store can be made that
+// A tapedStore records everything that is appended, so that a test can make a store that
 // holds what a process had written when it died at any time.
 type tapedStore struct {
 	session.Memory
@@ -91,7 +91,7 @@ func (h *lineHost) send(line string) {
 	}
 }
 
-// next returns the next message but for those of a system.
+// next returns the next message that is not a system message.
 func (h *lineHost) next() wire.Message {
 	h.t.Helper()
 	m, err := h.lines.Next()
@@ -103,8 +103,8 @@ func (h *lineHost) next() wire.Message {
 	return m
 }
 
-// result answers the agent's questions with allow until the result comes. It returns
-// the ids of the calls that it was asked about, and the results of calls.
+// result allows the agent's requests until the result comes. It returns the ids of the calls
+// that needed permission, and the results of calls.
 func (h *lineHost) result() (r *wire.Result, asked []string, results map[string]string) {
 	h.t.Helper()
 	results = map[string]string{}
@@ -160,7 +160,7 @@ func TestContinueTurnAfterCrash(t *testing.T) {
 	commands := map[string]string{all[0]: "one", all[1]: "two", all[2]: "three"}
 	for n := range len(store.tape) + 1 {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			before := map[string]string{} // what the log holds of calls: intent, outcome, result
+			before := map[string]string{} // the records of calls in the log: intent, outcome, result
 			began, ended, called := false, false, map[string]bool{}
 			for _, r := range store.tape[:n] {
 				var rec struct {
@@ -192,7 +192,7 @@ func TestContinueTurnAfterCrash(t *testing.T) {
 					}
 				}
 			}
-			// The model goes on from where the conversation is.
+			// The model continues from the current state of the conversation.
 			var rest []*parleytest.Turn
 			switch {
 			case called[all[1]]:
@@ -207,7 +207,7 @@ func TestContinueTurnAfterCrash(t *testing.T) {
 			}
 			rest = append(rest, parleytest.Say("Done again."))
 			dir := t.TempDir()
-			m := parleytest.Script().When("again", parleytest.FirstUser("Do it."), rest...).Model() // with ids of its own
+			m := parleytest.Script().When("again", parleytest.FirstUser("Do it."), rest...).Model() // with its own ids
 			m.Strict = true
 			crashed := store.crashed(t, n)
 			h := dialLines(t, agent.Config{Model: m, Store: crashed, Cwd: dir, Environ: os.Environ()}, "--resume", continueID)

@@ -80,10 +80,10 @@ func TestRecordedConversations(t *testing.T) {
 	}
 }
 
-// recordedApart are members that are not there, or are of another kind, on purpose: the
-// name of the record or *, the kind of line or *, the member.
+// recordedApart are members that are missing or of another kind on purpose: the name of the record or *, the kind of
+// line or *, the member.
 var recordedApart = []string{
-	"* * message.context_management null", // it is the API's to tell, and the script does not
+	"* * message.context_management null", // only the API can provide it, and the script does not
 }
 
 func playRecorded(t *testing.T, name, dir string, data []byte) {
@@ -260,7 +260,7 @@ func playRecorded(t *testing.T, name, dir string, data []byte) {
 	}
 }
 
-// recordedValue is what stands at a path of members and indexes.
+// recordedValue returns the value at a path of members and indexes.
 func recordedValue(v any, path string) any {
 	for key := range strings.SplitSeq(path, ".") {
 		switch of := v.(type) {
@@ -279,7 +279,7 @@ func recordedValue(v any, path string) any {
 	return v
 }
 
-// recordedLines are the lines that came, for a host that waits for them.
+// recordedLines are the lines that arrived, for a host that waits for them.
 type recordedLines struct {
 	mu    sync.Mutex
 	cond  *sync.Cond
@@ -297,8 +297,8 @@ func (l *recordedLines) add(kind, task string) {
 	l.cond.Broadcast()
 }
 
-// await waits for so many results and for a line, and returns the last task. It waits
-// for ever if they do not come, which ends the test.
+// await waits for a number of results and for a line, and returns the last task. It waits forever if they do not come,
+// which ends the test.
 func (l *recordedLines) await(results int, kind string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -316,7 +316,7 @@ func (l *recordedLines) await(results int, kind string) string {
 	}
 }
 
-// recordedKind names what kind of line a message is.
+// recordedKind returns the kind of a message.
 func recordedKind(m map[string]any, asked map[string]string) string {
 	kind := fmt.Sprint(m["type"])
 	if r, ok := m["response"].(map[string]any); ok {
@@ -377,7 +377,7 @@ func addPaths(v any, at string, all map[string]bool) {
 	all[at+" "+kind] = true
 }
 
-// recordedModel is the script of what the model said.
+// recordedModel returns the script of the model's answers.
 func recordedModel(t *testing.T, text string) *parleytest.Scenario {
 	type block struct {
 		Text  string
@@ -385,7 +385,7 @@ func recordedModel(t *testing.T, text string) *parleytest.Scenario {
 		Name  string
 		Input json.RawMessage
 	}
-	type turn struct { // or its blocks alone
+	type turn struct { // or only its blocks
 		Blocks  []block
 		Stop    string
 		Input   int

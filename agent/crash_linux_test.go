@@ -24,14 +24,14 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// crashEnv makes this program an agent that is to be killed. Its value is the bytes
-// that a file may hold before the system ends whoever writes more, 0 for any.
+// crashEnv makes this program an agent that will be killed. Its value is the maximum
+// number of bytes in a file, beyond which the system ends the writer, or 0 for any.
 const crashEnv = "PARLEY_TEST_CRASH"
 
 const crashID = "66666666-6666-4666-8666-666666666666"
 
-// crashScript is a turn with effects: each of the commands adds a line to a file.
-// With dies the second one kills the agent, before it adds its line or after.
+// crashScript is a turn with effects: each of the commands adds a line to a file. With
+// dies the second one kills the agent, before it adds its line or after.
 func crashScript(dies string) *parleytest.Scenario {
 	bash := func(cmd string) map[string]string { return map[string]string{"command": cmd} }
 	second := "echo two >> two"
@@ -71,7 +71,7 @@ func crashAgent() {
 	os.Exit(agent.Run(context.Background(), cfg, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// A crashRun is a run of the agent that ends before its time.
+// A crashRun is a run of the agent that ends early.
 type crashRun struct {
 	dir, home string
 	lines     int    // of output after which it is killed, if that is not negative
@@ -81,7 +81,7 @@ type crashRun struct {
 	stderr    bytes.Buffer
 }
 
-// run runs the agent until it dies. It returns the uuids of the messages that it told.
+// run runs the agent until it dies. It returns the uuids of the messages that it sent.
 func (c *crashRun) run(t *testing.T) (told []string, died bool) {
 	t.Helper()
 	lines := c.lines
@@ -117,14 +117,15 @@ func (c *crashRun) run(t *testing.T) (told []string, died bool) {
 	return told, cmd.Wait() != nil
 }
 
-// TestCrash kills the agent after each line that it sent, while its command runs,
-// and at bytes of its log, and continues the session each time. Every message that was
-// sent is there; each command ran once or not at all, and the model learns which.
+// TestCrash kills the agent after each line that it sent, while its command runs, and at
+// bytes of its log, and continues the session each time. It checks that every message that
+// was sent is there, that each command ran once or not at all, and that the model learns
+// which.
 func TestCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts many processes")
 	}
-	// The run that nothing interrupts.
+	// The run without a crash.
 	dir, _ := workdir(t)
 	home := t.TempDir()
 	told, died := (&crashRun{dir: dir, home: home, lines: -1}).run(t)
@@ -166,13 +167,13 @@ func TestCrash(t *testing.T) {
 				deaths++
 			}
 			if p.limit > 0 && logHolds(t, home, "the session cannot be written") {
-				return // the end of the room was met by a call, which did not run; a shorter record fitted
+				return // a call hit the limit, and did not run; a shorter record fitted
 			}
 			got := resumeAfterCrash(t, dir, home, told, died)
 			if got == nil {
 				return // nothing was sent, and nothing is there
 			}
-			// Except for the report of the crash, it is the beginning of the other one.
+			// Except for the report of the crash, it is the start of the other one.
 			if len(got) > len(whole) || !slices.Equal(got, whole[:len(got)]) || !died && len(got) != len(whole) {
 				t.Errorf("the conversation is another one:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(whole, "\n"))
 			}
@@ -185,7 +186,7 @@ func TestCrash(t *testing.T) {
 
 // TestCrashInSubagent kills the agent while a command of a subagent runs. The model learns
 // that the outcome of its call is unknown, and nothing runs again by itself; the subagent
-// can be continued, and learns the same of its command.
+// can be continued, and learns the same about its command.
 func TestCrashInSubagent(t *testing.T) {
 	dir, _ := workdir(t)
 	home := t.TempDir()
@@ -212,7 +213,7 @@ func TestCrashInSubagent(t *testing.T) {
 			return fmt.Errorf("%s", r.Body)
 		}
 		return nil
-	})).Pause(time.Second).Say("it is done")) // told earlier, its end would be part of the same turn
+	})).Pause(time.Second).Say("it is done")) // if it came earlier, its end would be part of the same turn
 	m := s.Model()
 	m.Strict = true
 	_, r, err := collect(t, &parley.Options{Cwd: dir, Resume: crashID, Dialer: agent.InProcess(agent.Config{Model: m, Home: home})}, "Go on.")
@@ -227,9 +228,8 @@ func TestCrashInSubagent(t *testing.T) {
 	}
 }
 
-// resumeAfterCrash goes on with the session, checks what it holds and returns the
-// blocks of the next request, without ids and without what is new in it; nil if
-// there is no session.
+// resumeAfterCrash continues the session, checks its content and returns the blocks of the
+// next request, without ids and without what is new in it; nil if there is no session.
 func resumeAfterCrash(t *testing.T, dir, home string, told []string, died bool) []string {
 	t.Helper()
 	m := parleytest.Script(parleytest.Say("I see.")).Model()
@@ -322,7 +322,7 @@ func resumeAfterCrash(t *testing.T, dir, home string, told []string, died bool) 
 	return blocks
 }
 
-// effectOf is the file that a command adds a line to.
+// effectOf returns the file that a command adds a line to.
 func effectOf(command string) string {
 	_, name, _ := strings.Cut(command, ">> ")
 	name, _, _ = strings.Cut(name, ";")
@@ -337,7 +337,7 @@ func rawSlices(records []json.RawMessage) [][]byte {
 	return out
 }
 
-// logHolds reports whether a session of a home holds a text.
+// logHolds reports whether a session of a home contains a text.
 func logHolds(t *testing.T, home, text string) bool {
 	logs, err := filepath.Glob(filepath.Join(home, ".claude", "projects", "*", "*.jsonl"))
 	if err != nil {

@@ -4,5 +4,5 @@ package agent_test
 
 const crashEnv = "PARLEY_TEST_CRASH"
 
-// crashAgent is not needed: only one system can end a process at a byte.
+// crashAgent does nothing: only one system can end a process at a byte.
 func crashAgent() {}

@@ -22,12 +22,12 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// pointEnv makes the agent that is to be killed die at one of its writes to the store,
-// "12 before" or "12 after". "0" counts them, one line each on standard error.
+// pointEnv makes the agent die at one of its writes to the store, "12 before" or "12 after".
+// "0" counts them, one line each on standard error.
 const pointEnv = "PARLEY_TEST_POINT"
 
-// pointScript is a turn that writes all that a turn can: messages, intents and outcomes,
-// receipts, the ledger, what files were, and the transcript of a subagent.
+// pointScript is a turn that writes everything that a turn can: messages, intents and
+// outcomes, receipts, the ledger, backups of files, and the transcript of a subagent.
 func pointScript(dir string) *parleytest.Scenario {
 	bash := func(name string) map[string]any { return map[string]any{"command": "echo x >> " + name} }
 	s := parleytest.Script(
@@ -69,7 +69,7 @@ type dyingLease struct {
 
 func (l *dyingLease) Append(ctx context.Context, sub string, records []json.RawMessage) error {
 	s := l.s
-	s.mu.Lock() // nothing goes on beside it
+	s.mu.Lock() // nothing else runs in the meantime
 	defer s.mu.Unlock()
 	s.n++
 	if s.list {
@@ -92,11 +92,11 @@ func (l *dyingLease) Append(ctx context.Context, sub string, records []json.RawM
 }
 
 // TestCrashPoints kills the agent before and after each of its writes to the session:
-// messages, intents, outcomes, receipts, the ledger, what files were, the transcript of a
-// subagent. It goes on with the session each time: the next request begins, byte for byte,
-// as that of a run which nothing interrupted, or is that; each effect came once or not at
-// all, and the model learns which; and a rewind names every file that it does not put back.
-// A third of the points, others each time, or all with PARLEY_TEST_LONG.
+// messages, intents, outcomes, receipts, the ledger, backups of files, the transcript of a
+// subagent. It continues the session each time, and checks that the next request starts, byte
+// for byte, like that of a run without a crash, or equals it; that each effect happened once
+// or not at all, and the model learns which; and that a rewind names every file that it does
+// not restore. It uses a third of the points, others each time, or all with PARLEY_TEST_LONG.
 func TestCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts many processes")
@@ -154,9 +154,9 @@ func TestCrashPoints(t *testing.T) {
 	t.Logf("%d writes; %d of those that were killed went on exactly as the one that was not", len(points), same)
 }
 
-// resumeAtPoint goes on with the session and checks what it holds and what the model is
-// told. It returns the blocks of the next request as they are, up to the first one that
-// tells of the crash; nil if there is no session.
+// resumeAtPoint continues the session and checks its content and what the model receives. It
+// returns the blocks of the next request, up to the first one that reports the crash; nil if
+// there is no session.
 func resumeAtPoint(t *testing.T, dir, home string, told []string) []string {
 	t.Helper()
 	m := parleytest.Script(parleytest.Say("I see.")).Model()
@@ -266,8 +266,8 @@ func resumeAtPoint(t *testing.T, dir, home string, told []string) []string {
 	return blocks
 }
 
-// rewindAtPoint puts files back to what they were before the prompt that was
-// interrupted. It names the files that it leaves, or reports that the list may be incomplete.
+// rewindAtPoint restores files to their content before the interrupted prompt. It names the
+// files that it leaves, or reports that the list may be incomplete.
 func rewindAtPoint(t *testing.T, client *parley.Client, dir string, log []byte) {
 	t.Helper()
 	prompt := ""
@@ -301,7 +301,7 @@ func rewindAtPoint(t *testing.T, client *parley.Client, dir string, log []byte) 
 	}
 }
 
-// withoutRun takes out of a block what differs from run to run.
+// withoutRun removes from a block what varies from run to run.
 func withoutRun(raw string) string {
 	for _, mark := range []string{"duration_ms: ", "agentId: "} {
 		if i := strings.Index(raw, mark); i >= 0 {

@@ -22,7 +22,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestManySubagents: 64 run at once; more are refused in words, and the others work on.
+// TestManySubagents checks that 64 run at once, that more are rejected with a message, and
+// that the others continue.
 func TestManySubagents(t *testing.T) {
 	first := parleytest.Expect()
 	for i := range 70 {
@@ -54,9 +55,9 @@ func TestManySubagents(t *testing.T) {
 	}
 }
 
-// TestBudgetAtDepth: several at once, three deep, spend one budget. Whichever notices, the
-// turn ends in one result that says so, and all of them together exceed the budget by one
-// request at most.
+// TestBudgetAtDepth checks that several subagents at once, three deep, share one budget.
+// Whichever notices it, the turn ends in one result that says so, and all of them together
+// exceed the budget by one request at most.
 func TestBudgetAtDepth(t *testing.T) {
 	for _, background := range []bool{false, true} {
 		for _, max := range []float64{0.02, 0.1} {
@@ -100,7 +101,7 @@ func TestBudgetAtDepth(t *testing.T) {
 	}
 }
 
-// TestAgentTasks: the tools and requests about background tasks know subagents.
+// TestAgentTasks checks that the tools and requests about background tasks know subagents.
 func TestAgentTasks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		call    *parleytest.Turn
@@ -133,9 +134,9 @@ func TestAgentTasks(t *testing.T) {
 	}
 }
 
-// TestPrintEndsAfterBackgroundSubagent: with -p, a subagent in the background that ends at
-// any moment is reported to the model, in the turn that runs or in another one, and then
-// the agent ends.
+// TestPrintEndsAfterBackgroundSubagent checks that with -p a background subagent that ends
+// at any moment is reported to the model, in the running turn or in another one, and that
+// the agent then ends.
 func TestPrintEndsAfterBackgroundSubagent(t *testing.T) {
 	runs := 100
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
@@ -168,15 +169,15 @@ func TestPrintEndsAfterBackgroundSubagent(t *testing.T) {
 	}
 }
 
-// TestInputEndedAndSubagentStuck: a subagent in the background that does not stop after an
-// interrupt is given up, and the agent, whose input has ended, ends.
+// TestInputEndedAndSubagentStuck checks that a background subagent that does not stop
+// after an interrupt is abandoned, and that the agent, whose input has ended, ends.
 func TestInputEndedAndSubagentStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := parleytest.Script(launch(true), parleytest.Say("main"))
 		a := start(t, agent.Config{Model: stuckModel{s.Model()}, Cwd: t.TempDir(), Store: &session.Memory{}}, streaming)
 		go func() {
 			io.WriteString(a.stdin, hello+"\n")
-			time.Sleep(time.Minute) // the turn is over, the subagent waits for its model
+			time.Sleep(time.Minute) // the turn has ended, the subagent waits for its model
 			io.WriteString(a.stdin, `{"type":"control_request","request_id":"i","request":{"subtype":"interrupt"}}`+"\n")
 			a.stdin.Close()
 		}()

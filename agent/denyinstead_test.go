@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// With denyInsteadOfPrompting a call that needs permission is denied, and nobody is asked.
+// With denyInsteadOfPrompting a call that needs permission is denied without asking.
 func TestDenyInsteadOfPrompting(t *testing.T) {
 	made := filepath.Join(t.TempDir(), "made")
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch " + made}), parleytest.Say("Done.")))

@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestDescribedCommands runs command lines as the descriptions of the protocol have
-// them, and compares the lines that come back.
+// TestDescribedCommands runs command lines as in the descriptions of the protocol, and
+// compares the output.
 func TestDescribedCommands(t *testing.T) {
 	for _, tt := range []struct {
 		name, model string

@@ -15,8 +15,8 @@ import (
 	"github.com/parley-go/parley/transport"
 )
 
-// TestDialersAgree: an agent in process takes the working directory and the
-// environment of the options as one in a process of its own does, or refuses them.
+// TestDialersAgree checks that an agent in process accepts the working directory and
+// the environment of the options like one in a separate process, or rejects them.
 func TestDialersAgree(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
@@ -51,8 +51,8 @@ func TestDialersAgree(t *testing.T) {
 	}
 }
 
-// TestOptionsEnvInProcess: the variables of the options reach the commands of an agent
-// in process, and win over those of its config.
+// TestOptionsEnvInProcess checks that the variables of the options reach the commands
+// of an agent in process, and override those of its config.
 func TestOptionsEnvInProcess(t *testing.T) {
 	opts := &parley.Options{
 		Env:          map[string]string{"GREETING": "hello", "OTHER": "x"},
@@ -67,8 +67,8 @@ func TestOptionsEnvInProcess(t *testing.T) {
 	}
 }
 
-// TestNoWorkingDirectory: without one, an agent in process works in the directory of
-// this process, like any other.
+// TestNoWorkingDirectory checks that without one, an agent in process works in the
+// directory of this process, like any other.
 func TestNoWorkingDirectory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()

@@ -19,7 +19,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// texts are the texts of the model that were sent.
+// texts returns the texts of the model that were sent.
 func texts(all []wire.Message) string {
 	var said []string
 	for _, m := range all {
@@ -34,7 +34,7 @@ func texts(all []wire.Message) string {
 	return strings.Join(said, "|")
 }
 
-// shows makes a hook that shows something else in place of a text, or fails.
+// shows returns a hook that replaces the shown text, or fails.
 func shows(h *heard, shown *string, err error) parley.Hook {
 	return parley.On("", func(_ context.Context, in *wire.MessageDisplayInput) (*wire.HookOutput, error) {
 		if h != nil {
@@ -47,9 +47,9 @@ func shows(h *heard, shown *string, err error) parley.Hook {
 	})
 }
 
-// TestMessageDisplay: a hook of the host says how the texts of the model are shown: in
-// their lines and in the result. The model, the session and other hooks have them as they
-// are, and what subagents write is not its business.
+// TestMessageDisplay checks that a hook of the host determines how the texts of the model are
+// shown: in their messages and in the result. The model, the session and other hooks have the
+// original texts, and the hook does not apply to texts of subagents.
 func TestMessageDisplay(t *testing.T) {
 	fails := shows(nil, nil, errors.New("crash"))
 	late := parley.On("", func(ctx context.Context, _ *wire.MessageDisplayInput) (*wire.HookOutput, error) {
@@ -119,9 +119,9 @@ func mustMarshal(t *testing.T, v any) []byte {
 	return raw
 }
 
-// TestMessageDisplayOfStreams: the events of a stream are as the model sent them, and the
-// line is as the hook wants it; a hook hears of each text once, whole, and of none of a
-// subagent.
+// TestMessageDisplayOfStreams checks that the events of a stream are as the model sent them,
+// and that the message is as the hook shows it; a hook receives each text once, whole, and
+// none of a subagent.
 func TestMessageDisplayOfStreams(t *testing.T) {
 	var h heard
 	s := parleytest.Script(parleytest.Call("Agent", `{"description":"d","prompt":"SUB","run_in_background":false}`), parleytest.Say("main secret"))
@@ -143,8 +143,8 @@ func TestMessageDisplayOfStreams(t *testing.T) {
 	}
 }
 
-// TestMessageDisplayCommand: the same by a command of settings. One that fails leaves the
-// text as it is, or hides it if its settings say that a failure blocks.
+// TestMessageDisplayCommand checks the same with a command of settings. A command that fails
+// leaves the text as it is, or hides it if its settings make a failure block.
 func TestMessageDisplayCommand(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hooks are lines for a shell")
@@ -175,9 +175,8 @@ func TestMessageDisplayCommand(t *testing.T) {
 	}
 }
 
-// TestPromptHookAnswers: what a hook for prompts and for the end of a turn can say besides
-// yes and no has its effect: a title, what the model is to know. A prompt that was blocked is
-// not repeated.
+// TestPromptHookAnswers checks the other outputs of hooks for prompts and for the end of a
+// turn: a title, context for the model. A blocked prompt is not repeated.
 func TestPromptHookAnswers(t *testing.T) {
 	on := func(o *wire.HookOutput) func(*parley.Options, *agent.Config) {
 		return func(opts *parley.Options, _ *agent.Config) {
@@ -208,8 +207,8 @@ func TestPromptHookAnswers(t *testing.T) {
 	}
 }
 
-// TestExpansionHook: a hook for commands that become prompts blocks, and one that fails
-// lets none pass.
+// TestExpansionHook checks that a hook for commands that become prompts can block, and that
+// one that fails blocks.
 func TestExpansionHook(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -243,8 +242,8 @@ func TestExpansionHook(t *testing.T) {
 	}
 }
 
-// TestHookAsksWhenItFails: a callback of the host that is registered to have it asked when
-// it fails has it asked, whatever the failure.
+// TestHookAsksWhenItFails checks that a callback of the host that is registered to ask for
+// permission when it fails does so, whatever the failure.
 func TestHookAsksWhenItFails(t *testing.T) {
 	for _, answer := range []string{`error`, `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"perhaps"}}`, `{"decision":7}`} {
 		dir, _ := workdir(t)

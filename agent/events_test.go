@@ -24,7 +24,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// heard is what hooks heard, of several goroutines.
+// heard records what hooks received, from several goroutines.
 type heard struct {
 	mu  sync.Mutex
 	all []string
@@ -42,8 +42,9 @@ func (h *heard) String() string {
 	return strings.Join(h.all, "; ")
 }
 
-// TestEventsOfCalls: hooks hear that a call changed the directory, that an answer added a
-// directory and wrote a settings file; their additions reach the model.
+// TestEventsOfCalls checks that hooks learn that a call changed the directory, and that an
+// answer added a directory and wrote a settings file, and that their additions reach the
+// model.
 func TestEventsOfCalls(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the command is one for bash")
@@ -96,7 +97,8 @@ func TestEventsOfCalls(t *testing.T) {
 	}
 }
 
-// TestModelCommandHooks: hooks are asked before /model changes the model, and told after.
+// TestModelCommandHooks checks that hooks run before /model changes the model, and after
+// it.
 func TestModelCommandHooks(t *testing.T) {
 	var h heard
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Expect(parleytest.ModelName("haiku")).Say("done")))
@@ -132,8 +134,9 @@ func TestModelCommandHooks(t *testing.T) {
 	}
 }
 
-// TestFailureAndNotificationHooks: hooks hear that the model did not answer, and commands
-// that somebody is asked; a host that is asked is not told so.
+// TestFailureAndNotificationHooks checks that hooks learn that the model did not answer,
+// and command hooks that somebody is asked for permission; a host that is asked is not
+// notified.
 func TestFailureAndNotificationHooks(t *testing.T) {
 	var h heard
 	stop := parley.On("", func(_ context.Context, in *wire.StopFailureInput) (*wire.HookOutput, error) {
@@ -179,7 +182,8 @@ func TestFailureAndNotificationHooks(t *testing.T) {
 	}
 }
 
-// TestInstructionsHook: command hooks hear which files of instructions were read.
+// TestInstructionsHook checks that command hooks learn which files of instructions were
+// read.
 func TestInstructionsHook(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hook is a line for a shell")
@@ -223,8 +227,8 @@ func askingServer(t *testing.T) string {
 	return srv.URL
 }
 
-// TestElicitationHooks: a hook answers for the user what a server wants to know, or
-// another changes the answer, or forbids it.
+// TestElicitationHooks checks that a hook answers a server's question for the user, or
+// changes the answer, or denies it.
 func TestElicitationHooks(t *testing.T) {
 	url := askingServer(t)
 	answer := func(action wire.ElicitAction, name string) parley.Hook {
@@ -259,8 +263,8 @@ func TestElicitationHooks(t *testing.T) {
 	}
 }
 
-// TestUpdatedMCPToolOutput: what a hook puts in place of the answer of an MCP tool is what
-// the model reads; of another tool it changes nothing.
+// TestUpdatedMCPToolOutput checks that the model reads the output with which a hook
+// replaces the result of an MCP tool; for another tool it changes nothing.
 func TestUpdatedMCPToolOutput(t *testing.T) {
 	url := webServer(t)
 	dir, _ := workdir(t)
@@ -278,8 +282,8 @@ func TestUpdatedMCPToolOutput(t *testing.T) {
 	}
 }
 
-// TestServersMeetRules: a tool of an MCP server that is given a file of a deny rule is
-// asked about even where nothing else would be, and does not run if nobody says yes.
+// TestServersMeetRules checks that a call of an MCP tool with a file of a deny rule needs
+// permission even where nothing else would, and does not run if nobody allows it.
 func TestServersMeetRules(t *testing.T) {
 	ran := new(heard)
 	s := mcp.NewServer(&mcp.Implementation{Name: "fs", Version: "1"}, nil)
@@ -303,8 +307,8 @@ func TestServersMeetRules(t *testing.T) {
 	}
 }
 
-// TestReceiptsOfSubagents: the record of a call says which agent made it, and has every
-// field that is needed to see why it was decided so.
+// TestReceiptsOfSubagents checks that the record of a call names the agent that made it,
+// and has every field that is needed to understand the decision.
 func TestReceiptsOfSubagents(t *testing.T) {
 	dir, _ := workdir(t)
 	if err := os.Symlink(".env", filepath.Join(dir, "link")); err != nil {
@@ -370,8 +374,8 @@ func TestReceiptsOfSubagents(t *testing.T) {
 	}
 }
 
-// TestPluginHooksNotRun: a hook of a plugin that this version cannot run is reported, not
-// silently skipped; one that could forbid something refuses the start.
+// TestPluginHooksNotRun checks that a hook of a plugin that this version cannot run is
+// reported, not silently skipped; one that could forbid something prevents the start.
 func TestPluginHooksNotRun(t *testing.T) {
 	for _, event := range []string{"Stop", "PreToolUse"} {
 		plugin := filepath.Join(t.TempDir(), "kit")

@@ -13,9 +13,9 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// An agent in this process: no command is started, and options are reused for many
-// conversations. The model here plays a script; without one the flags, the
-// environment in the config and the config file say what answers.
+// This agent runs in this process: no command is started, and options are reused for
+// many conversations. The model here plays a script; without one the flags, the
+// environment in the config and the config file determine the model.
 func ExampleInProcess() {
 	script := parleytest.Script(parleytest.Say("Seven of them."))
 	opts := &parley.Options{
@@ -30,8 +30,8 @@ func ExampleInProcess() {
 	// Output: Seven of them.
 }
 
-// The command without its subcommands, with everything that it would take from its
-// process given to it.
+// Run is the command without its subcommands. Everything that the command would take
+// from its process is passed to it.
 func ExampleRun() {
 	script := parleytest.Script(parleytest.Say("Hello."))
 	cfg := agent.Config{Cwd: os.TempDir(), Model: script.Model()}

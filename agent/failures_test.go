@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// played is what came of a prompt.
+// played is the outcome of a prompt.
 type played struct {
 	all   []wire.Message
 	r     *wire.Result
@@ -26,8 +26,8 @@ type played struct {
 	took  time.Duration
 }
 
-// prompt puts one prompt to an agent in this process, in virtual time. A request
-// that the strict API rejects fails the test, as does a script that is not followed.
+// prompt sends one prompt to an agent in this process, in virtual time. A request that the strict API
+// rejects fails the test, as does a script that is not followed.
 func prompt(t *testing.T, s *parleytest.Scenario, change func(*parley.Options, *agent.Config)) (p played) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -80,13 +80,12 @@ func synthetic(all []wire.Message) *wire.Assistant {
 	return nil
 }
 
-// TestModelRefuses has a row for each way in which the API refuses a request for
-// good: WIRE §13.
+// TestModelRefuses has a row for each way in which the API rejects a request permanently: WIRE §13.
 func TestModelRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		turn    *parleytest.Turn
-		retries int // that are reported before it is given up
+		retries int // that are reported before it gives up
 		code    wire.AssistantError
 		text    string
 		reason  string
@@ -135,8 +134,7 @@ func TestModelRefuses(t *testing.T) {
 	}
 }
 
-// TestModelRecovers has a row for each failure after which the turn still ends
-// well.
+// TestModelRecovers has a row for each failure after which the turn still completes.
 func TestModelRecovers(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -213,7 +211,7 @@ func TestModelRecovers(t *testing.T) {
 
 func TestRefusalIsTold(t *testing.T) {
 	no := func() *parleytest.Turn { return parleytest.Say("I would rather not.").Stop("refusal") }
-	// It is asked once more, and knows why.
+	// The model is called once more, and knows why.
 	p := prompt(t, parleytest.Script(no(), parleytest.Expect(parleytest.LastUser("safety check")).Say("Something else then.")), nil)
 	if got := kinds(p.all); got != "system/init assistant system/informational user assistant result" {
 		t.Errorf("messages: %s", got)
@@ -232,15 +230,15 @@ func TestRefusalIsTold(t *testing.T) {
 	if p.r.StopReason != "refusal" || *p.r.SafetyStops != 2 {
 		t.Errorf("result %+v", p.r)
 	}
-	// One without a word as well.
+	// One without text as well.
 	p = prompt(t, parleytest.Script(parleytest.Expect().Stop("refusal"), parleytest.Say("ok")), nil)
 	if p.r.Result != "ok" || *p.r.SafetyStops != 1 {
 		t.Errorf("%s %+v", kinds(p.all), p.r)
 	}
 }
 
-// TestCutBehindCall breaks the stream behind a complete call: it runs exactly once,
-// and the model goes on from its result.
+// TestCutBehindCall breaks the stream after a complete call: it runs exactly once, and the model
+// continues from its result.
 func TestCutBehindCall(t *testing.T) {
 	for _, name := range []string{"cut", "malformed", "error", "clean", "stall"} {
 		t.Run(name, func(t *testing.T) {
@@ -298,8 +296,8 @@ func TestFallbackModel(t *testing.T) {
 	}
 }
 
-// TestFallbackTriggers: another model answers at once where this one is not there, may not be used or
-// fails, and the host learns why; a wrong request is wrong for every model.
+// TestFallbackTriggers checks that another model answers at once if this one does not exist, may not
+// be used or fails, and that the host learns why; an invalid request is invalid for every model.
 func TestFallbackTriggers(t *testing.T) {
 	for status, trigger := range map[int]string{404: "model_not_found", 403: "permission_denied", 500: "server_error", 400: "", 401: ""} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -330,8 +328,8 @@ func TestFallbackTriggers(t *testing.T) {
 	}
 }
 
-// TestFallbackIsForTheTurn: the next prompt begins with the model that was asked
-// for, and a second fallback stands in for the first.
+// TestFallbackIsForTheTurn checks that the next prompt starts with the requested model, and that a
+// second fallback replaces the first.
 func TestFallbackIsForTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := parleytest.Script(
@@ -359,7 +357,7 @@ func TestFallbackIsForTheTurn(t *testing.T) {
 	})
 }
 
-// run puts a prompt to a conversation and returns its result.
+// run sends a prompt in a conversation and returns its result.
 func run(t *testing.T, c *parley.Client, text string) (last *wire.Result, err error) {
 	t.Helper()
 	for m, err := range c.Turn(t.Context(), text) {
@@ -386,7 +384,7 @@ func TestNoKey(t *testing.T) {
 	})
 }
 
-// TestInterruptedRetry ends a turn that waits to ask again.
+// TestInterruptedRetry ends a turn that waits for a retry.
 func TestInterruptedRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts, _, _ := inProcess(t, parleytest.Script(parleytest.Fail(500).Always()))

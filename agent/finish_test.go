@@ -14,9 +14,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestResultsAsTheyFinish: the result of a call is emitted and recorded when the call ends,
-// also if an earlier call still runs. Requests have the results in the order of the calls:
-// that of a process which resumes the session equals that of one which never ended.
+// TestResultsAsTheyFinish checks that the result of a call is emitted and recorded when the
+// call ends, even if an earlier call is still running. Requests have the results in the
+// order of the calls: the request of a process that resumes the session equals that of one
+// that never ended.
 func TestResultsAsTheyFinish(t *testing.T) {
 	dir, _ := workdir(t)
 	const id = "5a4daa78-1b64-484f-a52a-0f2c91f6f1cd"

@@ -20,8 +20,8 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// TestFlags has a row for each flag that an official SDK passes, with its value
-// behind a space and behind an equals sign.
+// TestFlags has a row for each flag that an official SDK passes, with its value after a
+// space and after an equals sign.
 func TestFlags(t *testing.T) {
 	const id = "11111111-1111-4111-8111-111111111111"
 	for _, tt := range []struct {
@@ -117,8 +117,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestOfficialFlags: every flag of the official command is known, if only to say that
-// it cannot be kept to.
+// TestOfficialFlags checks that every flag of the official command is known, if only to
+// report that it is not supported.
 func TestOfficialFlags(t *testing.T) {
 	for _, name := range strings.Fields(`--add-dir --agent --agents --allow-dangerously-skip-permissions --allowedTools --allowed-tools --append-system-prompt --append-system-prompt-file
 		--autocompact --ax-screen-reader --bg --background --bare --betas --brief --chrome --cloud -c --continue --dangerously-skip-permissions -d --debug --debug-file --debug-to-stderr
@@ -135,7 +135,7 @@ func TestOfficialFlags(t *testing.T) {
 	}
 }
 
-// TestDebugFile: debug output goes to the file that is named.
+// TestDebugFile checks that debug output goes to the named file.
 func TestDebugFile(t *testing.T) {
 	dir := t.TempDir()
 	var stdout, stderr bytes.Buffer
@@ -152,7 +152,7 @@ func TestDebugFile(t *testing.T) {
 	}
 }
 
-// TestSessionName: a session that is begun with a title is found by it.
+// TestSessionName checks that a session that starts with a title is found by it.
 func TestSessionName(t *testing.T) {
 	cfg := Config{Cwd: t.TempDir(), Store: &session.Memory{}}
 	for _, args := range [][]string{{"-p", "hi", "--name", "Tuesday"}, {"-p", "again", "--resume", "tuesday"}} {
@@ -243,8 +243,8 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestStartErrors: impossible options are reported in one sentence, and restrictions that
-// cannot be enforced are refused.
+// TestStartErrors checks that impossible options are reported in one sentence, and that
+// restrictions that cannot be enforced are rejected.
 func TestStartErrors(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(`{"permissions":{"deny":["Bash("]}}`), 0o666); err != nil {
@@ -304,7 +304,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// TestRunPrints: the ways to print an answer.
+// TestRunPrints checks the ways to print an answer.
 func TestRunPrints(t *testing.T) {
 	say := parleytest.Script(parleytest.Say("hello")).Model
 	loop := parleytest.Script(parleytest.Call("Read", map[string]string{"file_path": "none"}).Usage(parleytest.Usage{Input: 100000}).Always()).Model
@@ -343,14 +343,15 @@ func TestRunPrints(t *testing.T) {
 	}
 }
 
-// TestRunCannotPrint: an answer that cannot be printed is reported on standard error.
+// TestRunCannotPrint checks that an answer that cannot be printed is reported on standard
+// error.
 func TestRunCannotPrint(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "full")
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	for _, format := range []string{"text", "json", "message"} {
-		stdout, err := os.Open(file) // which takes nothing, as a disk that is full
+		stdout, err := os.Open(file) // which accepts nothing, like a full disk
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,7 +364,7 @@ func TestRunCannotPrint(t *testing.T) {
 	}
 }
 
-// TestRunRetries: who waits for a model that is tried again knows what for.
+// TestRunRetries checks that a person who waits for a retry sees the reason.
 func TestRunRetries(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -377,7 +378,7 @@ func TestRunRetries(t *testing.T) {
 	}
 }
 
-// TestBareTools and what managed settings do.
+// TestBareTools checks the bare tools, and the effect of managed settings.
 func TestRestrictingFlags(t *testing.T) {
 	set, err := newSetup(Config{Cwd: "/"}, &cli.Flags{Bare: true, AllowBypass: true, Managed: `{"permissions":{"deny":["Bash"],"allow":["Write"],"disableBypassPermissionsMode":"disable"}}`})
 	if err != nil {

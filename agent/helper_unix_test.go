@@ -18,8 +18,8 @@ import (
 	"github.com/parley-go/parley/internal/testwait"
 )
 
-// TestHelperIsEnded: a helper that takes too long, or that nobody waits for any
-// more, is ended with all that it started.
+// TestHelperIsEnded checks that a helper that takes too long, or that nobody waits for
+// any more, is ended with everything that it started.
 func TestHelperIsEnded(t *testing.T) {
 	for _, why := range []string{"late", "cancelled"} {
 		t.Run(why, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestHelperIsEnded(t *testing.T) {
 				return strings.HasSuffix(text, "\n")
 			}
 			if why == "late" {
-				// A busy machine may need longer to begin.
+				// A busy machine may need longer to start it.
 				for h.timeout = 300 * time.Millisecond; !begun(); h.timeout *= 2 {
 					_, err := h.key(ctx)
 					var missing *model.CredentialsError

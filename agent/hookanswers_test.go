@@ -17,15 +17,15 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// prints is a hook of settings that prints an answer, for the matcher of its event.
+// prints returns a hook of settings that prints an answer, for the matcher of its event.
 func prints(event, matcher, answer string) string {
 	line, _ := json.Marshal("cat >/dev/null; echo '" + answer + "'")
 	return `"` + event + `":[{"matcher":"` + matcher + `","hooks":[{"type":"command","command":` + string(line) + `}]}]`
 }
 
 // TestHookAnswersBothWays gives every answer that a hook can give before and after a call,
-// as a callback of the host and as a command of settings: each has the same effect. The
-// deny rule is there to be beaten, and is not.
+// as a callback of the host and as a command of settings, and checks that each has the same
+// effect. The deny rule must not be bypassed.
 func TestHookAnswersBothWays(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hooks are lines for a shell")
@@ -35,9 +35,9 @@ func TestHookAnswersBothWays(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, event, matcher, answer string
-		made                         string // the file that is there
+		made                         string // the file that exists
 		told                         string // text for the model
-		end                          string // the terminal reason, if it is another than completed
+		end                          string // the terminal reason, unless it is completed
 		says                         string // text for the user
 	}{
 		{name: "allow", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"allow"`), made: "made"},
@@ -119,8 +119,8 @@ func informed(all []wire.Message) string {
 	return said
 }
 
-// answering holds a conversation as a host of lines whose one hook gives an answer as it is
-// written, so that it can be one that no SDK would send.
+// answering runs a conversation with a host of lines whose one hook gives an answer
+// verbatim, so that it can be one that no SDK would send.
 func answering(t *testing.T, dir string, m *parleytest.Model, settings json.RawMessage, event, matcher, answer string) []wire.Message {
 	t.Helper()
 	conn, err := agent.InProcess(agent.Config{Model: m, Store: &session.Memory{}}).Dial(t.Context(), transport.Spec{Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")},
@@ -148,8 +148,8 @@ func answering(t *testing.T, dir string, m *parleytest.Model, settings json.RawM
 	}
 }
 
-// TestSetup: hooks of settings for setting up run when a flag says so, before those for the
-// start, and the model receives their output. The host's own are not called.
+// TestSetup checks that setup hooks of settings run if a flag asks for it, before those for
+// the start, and that the model receives their output. The host's own are not called.
 func TestSetup(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hooks are lines for a shell")
@@ -175,7 +175,7 @@ func TestSetup(t *testing.T) {
 		if got := kinds(all); !strings.HasPrefix(got, told) {
 			t.Errorf("%s: messages %s", flag, got)
 		}
-		// Nothing but the hooks.
+		// Only the hooks.
 		for _, command := range []string{"true", "exit 1", "echo no >&2; exit 2"} {
 			if flag != "--init" {
 				break
@@ -192,8 +192,8 @@ func TestSetup(t *testing.T) {
 	}
 }
 
-// TestSessionStartAnswers: what a hook wants to be said first is said before the prompt, and
-// skills that it wrote are there.
+// TestSessionStartAnswers checks that the initial message of a hook comes before the prompt,
+// and that skills that it wrote are available.
 func TestSessionStartAnswers(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hooks are lines for a shell")

@@ -15,8 +15,9 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
-// TestAgentHookLooks: a hook of the kind agent reads files before it answers, and changes none: tools
-// that have effects are not offered, and files of deny rules stay hidden. Its cost is part of the result.
+// TestAgentHookLooks checks that a hook of the kind agent reads files before it answers, and changes
+// none: tools with effects are not available, and files of deny rules stay hidden. Its cost is part of
+// the result.
 func TestAgentHookLooks(t *testing.T) {
 	dir, _ := workdir(t)
 	s := parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Expect(parleytest.ToolResult("it says alpha")).Say("done"))
@@ -40,7 +41,7 @@ func TestAgentHookLooks(t *testing.T) {
 	}
 }
 
-// TestHookKinds: hooks of settings that are no commands decide as commands do, and what fails fails
+// TestHookKinds checks that hooks of settings that are not commands decide like commands, and fail
 // closed.
 func TestHookKinds(t *testing.T) {
 	asked := make(chan *http.Request, 10)

@@ -46,7 +46,7 @@ func TestPreToolUse(t *testing.T) {
 		name  string
 		hooks []parley.Hook
 		asked int
-		made  string // the file that is there
+		made  string // the file that exists
 		told  string // text for the model
 		end   string // the terminal reason
 		kinds string
@@ -207,7 +207,7 @@ func TestUserPromptSubmit(t *testing.T) {
 	})
 }
 
-// TestStopHook: a hook may keep a turn going, but not for ever.
+// TestStopHook checks that a hook may continue a turn, but not forever.
 func TestStopHook(t *testing.T) {
 	for _, times := range []int{1, 1000} {
 		n, active := 0, 0
@@ -228,7 +228,7 @@ func TestStopHook(t *testing.T) {
 	}
 }
 
-// TestStructuredOutput, by the flag and by initialize.
+// TestStructuredOutput checks structured output with the flag and with initialize.
 func TestStructuredOutput(t *testing.T) {
 	schema := `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
 	good := parleytest.Call("StructuredOutput", `{"n":1}`)
@@ -281,8 +281,8 @@ func TestStructuredOutput(t *testing.T) {
 	}
 }
 
-// TestHookConditions: a hook with a condition runs for the calls that its rule may be
-// about, however they are written, and for no others.
+// TestHookConditions checks that a hook with a condition runs for the calls that its rule may
+// match, however they are written, and for no others.
 func TestHookConditions(t *testing.T) {
 	dir, _ := workdir(t)
 	said := filepath.Join(dir, "said")
@@ -301,7 +301,7 @@ func TestHookConditions(t *testing.T) {
 	if got != "0 1 1 0 " {
 		t.Errorf("the hook ran for %s: %s", got, text)
 	}
-	// One that cannot be read is refused.
+	// An unreadable condition is rejected.
 	var stderr bytes.Buffer
 	code := agent.Run(t.Context(), agent.Config{Cwd: dir, Model: parleytest.Script().Model()}, []string{"-p", "hi", "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"x","if":"Bash(touch"}]}]}}`},
 		strings.NewReader(""), io.Discard, &stderr)
@@ -310,8 +310,8 @@ func TestHookConditions(t *testing.T) {
 	}
 }
 
-// TestHooksNotRun: hooks of a kind that is not run are reported when they can forbid nothing,
-// and refused when they can.
+// TestHooksNotRun checks that hooks of an unsupported kind are reported if they can forbid
+// nothing, and rejected if they can.
 func TestHooksNotRun(t *testing.T) {
 	for _, kind := range []string{"script", "other"} {
 		for _, event := range []string{"Stop", "PreToolUse"} {
@@ -325,7 +325,7 @@ func TestHooksNotRun(t *testing.T) {
 	}
 }
 
-// TestMoreEvents: a call that is not allowed, a model that does not answer, a change of
+// TestMoreEvents checks hooks for a denied call, a model that does not answer, a change of
 // the model, and /clear.
 func TestMoreEvents(t *testing.T) {
 	dir, _ := workdir(t)

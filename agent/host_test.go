@@ -22,7 +22,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestHostAnswersCall: a result from the host answers the call of that id, whatever
+// TestHostAnswersCall checks that a result from the host answers the call with that id, whatever
 // state the call is in. Its tool is stopped, or never runs.
 func TestHostAnswersCall(t *testing.T) {
 	result := func(id, text string) string {
@@ -110,7 +110,7 @@ func TestHostAnswersCall(t *testing.T) {
 	}
 }
 
-// TestReplayHistory tells what was said before, when it is asked for.
+// TestReplayHistory replays the earlier messages if the host asks for it.
 func TestReplayHistory(t *testing.T) {
 	store, dir := &session.Memory{}, t.TempDir()
 	talk := func(args ...string) told {
@@ -132,7 +132,7 @@ func TestReplayHistory(t *testing.T) {
 	}
 }
 
-// TestRateLimits: the limits that the API reports are sent to the host, once they matter.
+// TestRateLimits checks that the limits that the API reports are sent to the host, once they matter.
 func TestRateLimits(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -187,8 +187,8 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
-// TestControlsDoNotLie: the values that the host sets are those that it receives, and its
-// seeds apply.
+// TestControlsDoNotLie checks that the host receives the values that it sets, and that its seeds
+// apply.
 func TestControlsDoNotLie(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "seen.txt"), "one\n")
@@ -251,7 +251,7 @@ func TestControlsDoNotLie(t *testing.T) {
 	}
 }
 
-// TestTimestamps: every message has the time at which it was sent, once.
+// TestTimestamps checks that every message has the time at which it was sent, once.
 func TestTimestamps(t *testing.T) {
 	api := newEndpoint(t)
 	api.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
@@ -293,7 +293,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestStreamsKeepBreaking: the last time the answer is asked for in one piece.
+// TestStreamsKeepBreaking checks that the last attempt requests the answer in one piece.
 func TestStreamsKeepBreaking(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		api := newEndpoint(t)
@@ -319,7 +319,7 @@ func TestStreamsKeepBreaking(t *testing.T) {
 	}
 }
 
-// TestOriginOfPrompts: a host may say that a person wrote a prompt, and nothing else: the prompt, its
+// TestOriginOfPrompts checks that a host may only say that a person wrote a prompt: the prompt, its
 // record and its result have it.
 func TestOriginOfPrompts(t *testing.T) {
 	for origin, want := range map[string]string{`{"kind":"human"}`: "human", `{"kind":"peer","from":"x"}`: "", `{"kind":"task-notification"}`: "", `null`: ""} {
@@ -356,7 +356,8 @@ func TestOriginOfPrompts(t *testing.T) {
 	}
 }
 
-// TestFlagsWithoutEffectAreReported: once, on standard error and to the host.
+// TestFlagsWithoutEffectAreReported checks that they are reported once, on standard error and to the
+// host.
 func TestFlagsWithoutEffectAreReported(t *testing.T) {
 	got := say(t, agent.Config{Model: parleytest.Script(parleytest.Say("ok")).Model(), Store: &session.Memory{}}, []string{"--workload", "x", "--brief", "--brief"}, hello)
 	const want = "without effect in this version: --brief, --workload"

@@ -120,8 +120,8 @@ func TestServerLogin(t *testing.T) {
 	}
 }
 
-// A question that a server asks on a page of its own is reported to the host, and so is
-// its answer.
+// A question that a server asks on its own page is reported to the host, and so is its
+// answer.
 func TestElicitationComplete(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("mcp__p__t", `{}`), parleytest.Say("Done.")))
 	asked := ""
@@ -149,8 +149,8 @@ func TestElicitationComplete(t *testing.T) {
 	}
 }
 
-// Servers that die, hang, flood and lie during a call cost their own call: the others
-// are answered, and the turn goes on.
+// Servers that die, hang, flood and lie during a call affect only that call: the others are
+// answered, and the turn continues.
 func TestHostileServersInTurn(t *testing.T) {
 	words := map[string]string{
 		"dies": "the server ended with exit code 3; it said: out of ideas", "hangs": "did not answer within 1.5s", "floods": "did not answer within 1.5s",
@@ -187,8 +187,8 @@ func TestHostileServersInTurn(t *testing.T) {
 	}
 }
 
-// Servers that are being connected hold up neither the greeting nor requests; those that
-// nobody waits for do not hold up a turn either.
+// Servers that are being connected delay neither the greeting nor requests; those that
+// nobody waits for do not delay a turn either.
 func TestServersDelayNothing(t *testing.T) {
 	mute := func(startup string) *wire.MCPServerConfig {
 		cfg := &wire.MCPServerConfig{Command: self(t), Env: map[string]string{"PARLEY_AGENT_TEST_SERVER": "mute"}}
@@ -230,7 +230,7 @@ func TestServersDelayNothing(t *testing.T) {
 	if list, err := c.MCPStatus(t.Context()); err != nil || len(list) != 1 || list[0].Status != wire.MCPPending {
 		t.Error(list, err)
 	}
-	// The turn begins; the model is not asked, and the script has no turn for it.
+	// The turn starts; nothing is sent to the model, and the script has no turn for it.
 	for msg, err := range c.Turn(t.Context(), "hi") {
 		switch msg := msg.(type) {
 		case *wire.Init:
@@ -248,7 +248,8 @@ func TestServersDelayNothing(t *testing.T) {
 	}
 }
 
-// A server that takes longer than the first message waits is there when the model is asked.
+// A server that takes longer than the first message waits is there when the model is
+// called.
 func TestSlowServerIsThere(t *testing.T) {
 	t.Parallel()
 	for _, startup := range []string{"", `"required"`} {
@@ -353,7 +354,7 @@ func hostileServer(role string) {
 	}
 }
 
-// Servers that a host changes are changed when its next line is read, though the response
+// Servers that a host changes are changed when its next line is read, although the response
 // comes when they are connected or have failed.
 func TestServerChangesInOrder(t *testing.T) {
 	srv := `{"command":` + string(mustMarshal(t, self(t))) + `,"env":{"PARLEY_AGENT_TEST_SERVER":"good","PARLEY_AGENT_TEST_SLOW":"300ms"}}`

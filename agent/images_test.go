@@ -25,7 +25,7 @@ func imagePrompt(text, mediaType string, data []byte) *wire.User {
 	return wire.Prompt(wire.Blocks(&wire.TextBlock{Text: text}, &wire.ImageBlock{Source: wire.Base64(mediaType, data)}))
 }
 
-// turnOf sends a prompt and returns what came of it.
+// turnOf sends a prompt and returns the messages and the result.
 func turnOf(t *testing.T, c *parley.Client, m *wire.User) (all []wire.Message, last *wire.Result) {
 	t.Helper()
 	for m, err := range c.TurnMessage(t.Context(), m) {
@@ -49,8 +49,8 @@ func quarantined(all []wire.Message) (n int) {
 	return n
 }
 
-// A picture that no model takes is left out before it is sent; one that is too big
-// is made smaller; one that is named wrongly is named rightly.
+// A picture that no model accepts is left out before it is sent; one that is too big is
+// made smaller; one with the wrong media type gets the right one.
 func TestImagesOnTheWayIn(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(
 		parleytest.Expect(parleytest.LastUser("left out: it is no PNG")).Say("one"),
@@ -75,8 +75,8 @@ func TestImagesOnTheWayIn(t *testing.T) {
 	}
 }
 
-// A picture that the API refuses is taken out, told of once, and the conversation
-// goes on, also when it is resumed.
+// A picture that the API rejects is removed and reported once, and the conversation
+// continues, also when it is resumed.
 func TestImageRefused(t *testing.T) {
 	store := &session.Memory{}
 	scenario := parleytest.Script(

@@ -109,7 +109,7 @@ func cutOffAt(t *testing.T, at, by string) {
 	t.Error("no result")
 }
 
-// answerFor answers requests so that the agent gets to the one that a test is about.
+// answerFor responds to requests so that the agent reaches the one that a test is about.
 func answerFor(at, subtype, method string, id json.RawMessage) string {
 	switch {
 	case subtype == "can_use_tool" && at == "PermissionDenied":

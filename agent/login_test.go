@@ -19,8 +19,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// guarded is an MCP server that answers in plain JSON, and only who shows the token that its
-// login ends with.
+// guarded is an MCP server that responds in plain JSON, and only to clients with the token
+// from its login.
 func guarded(t *testing.T) *httptest.Server {
 	var srv *httptest.Server
 	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,8 +61,7 @@ func guarded(t *testing.T) *httptest.Server {
 	return srv
 }
 
-// A user logs in once, and the conversations to come are logged in, if they are those of the
-// user.
+// A user logs in once, and later conversations are logged in, if they are those of the user.
 func TestLoginOnce(t *testing.T) {
 	srv := guarded(t)
 	home, dir := t.TempDir(), t.TempDir()
@@ -131,7 +130,7 @@ func TestLoginOnce(t *testing.T) {
 	}
 }
 
-// A model that works in the home of the user, and may do anything, does not get at the
+// A model that works in the home of the user, and may do anything, cannot access the
 // credentials there.
 func TestCredentialsAreKeptFromTheModel(t *testing.T) {
 	home := t.TempDir()
@@ -171,7 +170,7 @@ func TestCredentialsAreKeptFromTheModel(t *testing.T) {
 	}
 }
 
-// They are kept from it after settings were read again, too.
+// They stay protected after settings were read again, too.
 func TestCredentialsAreKeptWhenSettingsChange(t *testing.T) {
 	home := t.TempDir()
 	dir := filepath.Join(home, ".claude")

@@ -103,7 +103,7 @@ func TestAutoMemory(t *testing.T) {
 			}
 		})
 	}
-	// A project switches nothing on, and a link leads nowhere else.
+	// A project enables nothing, and a link leads nowhere else.
 	elsewhere := t.TempDir()
 	write(filepath.Join(elsewhere, "MEMORY.md"), "PLANTED")
 	text, _ := json.Marshal(map[string]any{"autoMemoryEnabled": true, "autoMemoryDirectory": elsewhere})

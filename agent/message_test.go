@@ -22,8 +22,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// addressing is a model that writes the id of a subagent that it knows in place of
-// AGENT: the last one, or the first one in the last result.
+// addressing is a model that replaces AGENT with the id of a subagent that it knows: the last
+// one, or the first one in the last result.
 type addressing struct {
 	model.Model
 	first bool
@@ -54,7 +54,7 @@ func (a addressing) Stream(ctx context.Context, req model.Request) iter.Seq2[mod
 	}
 }
 
-// send is a turn that says something to the subagent.
+// send is a turn that sends a message to the subagent.
 func send(message string) *parleytest.Turn {
 	return parleytest.Expect().Chunks(10000).Call("SendMessage", map[string]string{"to": "AGENT", "summary": "more of it", "message": message})
 }
@@ -63,8 +63,8 @@ func launch(background bool) *parleytest.Turn {
 	return parleytest.Call("Agent", map[string]any{"description": "one", "prompt": "P1", "run_in_background": background})
 }
 
-// TestSendMessageEnded: a subagent that has ended goes on from where it stopped, in the
-// background, with the lines and in the order of the official command.
+// TestSendMessageEnded checks that a subagent that has ended continues where it stopped, in
+// the background, with the messages and in the order of the official command.
 func TestSendMessageEnded(t *testing.T) {
 	for _, kept := range []bool{true, false} {
 		s := parleytest.Script(
@@ -167,8 +167,8 @@ func TestSendMessageRunning(t *testing.T) {
 	}
 }
 
-// TestSendMessageRefused: to nobody, to somebody else's subagent, where rules forbid the
-// agent, where the tool is taken away.
+// TestSendMessageRefused sends to nobody, to somebody else's subagent, where rules forbid the
+// agent, and where the tool is removed.
 func TestSendMessageRefused(t *testing.T) {
 	nobody := func(words string) *parleytest.Scenario {
 		return parleytest.Script(
@@ -227,7 +227,8 @@ func TestSendMessageRefused(t *testing.T) {
 	})
 }
 
-// TestSendMessageLater: a subagent of a process before goes on as well, from its log.
+// TestSendMessageLater checks that a subagent of an earlier process continues as well, from
+// its log.
 func TestSendMessageLater(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	s := parleytest.Script(launch(false), parleytest.Say("main"))
@@ -271,7 +272,7 @@ func TestSendMessageLater(t *testing.T) {
 }
 
 // A lateAnswer lets the subagent P1 answer after the request that follows its start, which
-// would carry its answer otherwise.
+// would otherwise contain its answer.
 type lateAnswer struct {
 	model.Model
 	asked chan struct{}

@@ -2,5 +2,5 @@
 
 package agent_test
 
-// raceEnabled says that memory is not what it is otherwise.
+// raceEnabled reports whether the race detector changes the use of memory.
 const raceEnabled = false

@@ -16,8 +16,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestForeignTemp: a directory for temporary files that is not this user's alone is not
-// used. The output of commands goes elsewhere, and nothing is written into the directory.
+// TestForeignTemp checks that a directory for temporary files that others can access is
+// not used. The output of commands goes elsewhere, and nothing is written to the
+// directory.
 func TestForeignTemp(t *testing.T) {
 	saved := regexp.MustCompile(`Full output saved to: (\S+)`)
 	for name, plant := range map[string]func(path, other string) error{

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
-// Forty calls that only read run side by side: they take as long as the slowest.
+// Forty calls that only read run concurrently: they take as long as the slowest.
 func TestManyReads(t *testing.T) {
 	var calls atomic.Int64
 	var first, last atomic.Int64

@@ -24,7 +24,7 @@ import (
 // pathMembers are the members of the built-in tools' inputs that hold paths.
 var pathMembers = map[string]string{"Read": "file_path", "Write": "file_path", "Edit": "file_path", "NotebookEdit": "notebook_path", "Glob": "path", "Grep": "path"}
 
-// TestPathMembersAreKnown: a built-in tool with a new member for a path gets a row in
+// TestPathMembersAreKnown checks that a built-in tool with a new member for a path has a row in
 // pathMembers, and makes that path absolute.
 func TestPathMembersAreKnown(t *testing.T) {
 	env := &tool.Env{Roots: []string{"/w/d"}, Home: "/h"}
@@ -68,8 +68,8 @@ func TestPathMembersAreKnown(t *testing.T) {
 	}
 }
 
-// TestGlobPatternsStayBelowTheirPath: a pattern that leads elsewhere is absolute, and so is the
-// path that hosts decide about.
+// TestGlobPatternsStayBelowTheirPath checks that a pattern that leads elsewhere is absolute,
+// and so is the path that hosts decide about.
 func TestGlobPatternsStayBelowTheirPath(t *testing.T) {
 	env := &tool.Env{Roots: []string{"/w/d"}, Home: "/h[1]"}
 	for given, want := range map[string]string{
@@ -99,8 +99,9 @@ func TestGlobPatternsStayBelowTheirPath(t *testing.T) {
 	}
 }
 
-// TestHostSeesAbsolutePaths: whatever the spelling of a path, the host and every hook see the
-// same absolute path, in the conversation and in a subagent, and the tool opens that one.
+// TestHostSeesAbsolutePaths checks that whatever the spelling of a path, the host and every
+// hook see the same absolute path, in the conversation and in a subagent, and that the tool
+// opens that one.
 func TestHostSeesAbsolutePaths(t *testing.T) {
 	inputs := map[string]map[string]any{ // without their path
 		"Read":         {},
@@ -231,7 +232,7 @@ func checkPath(t *testing.T, name string, given map[string]any, want, other, who
 		wanted["canUseTool"], wanted["PermissionRequest"] = first, first
 	}
 	if p.r.PermissionDenials != nil && seen["PermissionRequest"] == "" {
-		delete(wanted, "PermissionRequest") // the host's no came first
+		delete(wanted, "PermissionRequest") // the host's denial came first
 	}
 	if !maps.Equal(seen, wanted) {
 		t.Errorf("the host saw %v, want %v", seen, wanted)
@@ -254,7 +255,7 @@ func checkPath(t *testing.T, name string, given map[string]any, want, other, who
 	}
 }
 
-// pathsFixture makes directories with files in them. On disk, work/link/.. is else.
+// pathsFixture creates directories with files in them. On disk, work/link/.. is else.
 func pathsFixture(t *testing.T) (base string) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// workdir makes a directory with two files, beside one that is not of the project.
+// workdir creates a directory with two files, beside one that is not in the project.
 func workdir(t *testing.T) (dir, outside string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -42,8 +42,8 @@ func workdir(t *testing.T) (dir, outside string) {
 	return dir, outside
 }
 
-// outcomes tells how the calls of a turn ended: "ran", "failed", "denied" or
-// "rejected by SOURCE".
+// outcomes returns how the calls of a turn ended: "ran", "failed", "denied" or "rejected by
+// SOURCE".
 func outcomes(p played) string {
 	denied := map[string]bool{}
 	for _, d := range p.r.PermissionDenials {
@@ -90,14 +90,14 @@ func resultsByCall(all []wire.Message) []*wire.ToolResultBlock {
 	return results
 }
 
-// TestPermissionModes plays calls of several tools in every mode, with a host that
-// allows and counts, and with nobody to ask.
+// TestPermissionModes plays calls of several tools in every mode, with a host that allows
+// and counts, and without a host.
 func TestPermissionModes(t *testing.T) {
 	calls := []string{"read", "read outside", "write", "write outside", "bash", "echo"}
 	for _, tt := range []struct {
 		mode  wire.PermissionMode
-		hosts string // what the host is asked, with one
-		alone string // what comes of the calls without one
+		hosts string // the host's requests, with one
+		alone string // the outcomes of the calls without one
 	}{
 		{wire.ModeDefault, "read outside, write, write outside, bash", "ran denied denied denied denied ran"},
 		{wire.ModeAcceptEdits, "read outside, write outside", "ran denied ran denied ran ran"},
@@ -155,7 +155,7 @@ func TestPermissionModes(t *testing.T) {
 	}
 }
 
-// TestDenyWins tries to get past a rule in every other way there is.
+// TestDenyWins tries to bypass a rule in every other way.
 func TestDenyWins(t *testing.T) {
 	deny := `{"permissions":{"deny":["Bash(touch:*)","Write","Read(.env)"],"allow":["Bash","Write","Read"]}}`
 	dir, _ := workdir(t)
@@ -198,7 +198,7 @@ func TestDenyWins(t *testing.T) {
 	}
 }
 
-// TestChangedInput: what a host or a hook makes of the input is judged again.
+// TestChangedInput checks that an input that a host or a hook changes is checked again.
 func TestChangedInput(t *testing.T) {
 	dir, _ := workdir(t)
 	turn := parleytest.Call("Bash", map[string]string{"command": "touch harmless"})
@@ -230,8 +230,7 @@ func TestChangedInput(t *testing.T) {
 			}
 		})
 	}
-	// A change that no rule forbids is what runs; the history keeps what the model
-	// said.
+	// A change that no rule forbids is what runs; the history keeps the model's input.
 	p := promptIn(t, dir, parleytest.Script(turn, parleytest.Expect(parleytest.Field("messages.1.content.0.input.command", "touch harmless")).Say("done")), func(o *parley.Options, _ *agent.Config) {
 		o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
 			return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: []byte(`{"command":"touch other"}`)}, nil
@@ -242,7 +241,7 @@ func TestChangedInput(t *testing.T) {
 	}
 }
 
-// TestHostFails: a host that fails or answers nonsense does not let anything run.
+// TestHostFails checks that a host that fails or sends an invalid response lets nothing run.
 func TestHostFails(t *testing.T) {
 	dir, _ := workdir(t)
 	for name, answer := range map[string]func() (*wire.PermissionResult, error){
@@ -272,7 +271,7 @@ func TestHostFails(t *testing.T) {
 	}
 }
 
-// TestUpdatedPermissions: what the host adds acts at once.
+// TestUpdatedPermissions checks that updates of the host take effect at once.
 func TestUpdatedPermissions(t *testing.T) {
 	dir, outside := workdir(t)
 	write := func(name string) *parleytest.Turn {
@@ -318,8 +317,8 @@ func TestUpdatedPermissions(t *testing.T) {
 	}
 }
 
-// TestKeptPermissions: what a host wants kept is in the file and holds in the next
-// session, also of a project that nobody has trusted otherwise.
+// TestKeptPermissions checks that updates that a host stores are in the file and apply in
+// the next session, also of a project that nobody has trusted otherwise.
 func TestKeptPermissions(t *testing.T) {
 	dir, outside := workdir(t)
 	home := filepath.Join(filepath.Dir(dir), "home")
@@ -354,7 +353,8 @@ func TestKeptPermissions(t *testing.T) {
 	if asked != 1 { // about what the project brought itself
 		t.Errorf("asked %d times in the next session", asked)
 	}
-	// The user's settings hold everywhere, and are not written by those who leave them out.
+	// The user's settings apply everywhere, and are not written by a host that leaves them
+	// out.
 	asked = 0
 	p := promptIn(t, outside, parleytest.Script(touch("k5"), done), with(nil, wire.DestinationUserSettings))
 	if _, err := os.Stat(filepath.Join(home, ".claude", "settings.json")); err == nil {
@@ -376,8 +376,8 @@ func TestKeptPermissions(t *testing.T) {
 	}
 }
 
-// TestManagedRulesOnly: where only the administrator allows, the answer of a host is for
-// one call.
+// TestManagedRulesOnly checks that where only the administrator allows, the answer of a host
+// is for one call.
 func TestManagedRulesOnly(t *testing.T) {
 	dir, _ := workdir(t)
 	asked := 0
@@ -398,7 +398,8 @@ func TestManagedRulesOnly(t *testing.T) {
 	}
 }
 
-// TestRulesThatNeverMatch: they are said when they are loaded, with their place.
+// TestRulesThatNeverMatch checks that they are reported when they are loaded, with their
+// place.
 func TestRulesThatNeverMatch(t *testing.T) {
 	dir, _ := workdir(t)
 	file := filepath.Join(dir, ".claude", "settings.json")
@@ -424,7 +425,7 @@ func TestRulesThatNeverMatch(t *testing.T) {
 	}
 }
 
-// TestFlagSettings: settings that are applied while it runs restrict at once.
+// TestFlagSettings checks that settings that are applied during a run restrict at once.
 func TestFlagSettings(t *testing.T) {
 	dir, _ := workdir(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -456,8 +457,8 @@ func TestFlagSettings(t *testing.T) {
 	})
 }
 
-// TestToolsAreTakenAway: the model is not shown what a flag takes away, and cannot
-// call it.
+// TestToolsAreTakenAway checks that the model does not see tools that a flag removes, and
+// cannot call them.
 func TestToolsAreTakenAway(t *testing.T) {
 	dir, _ := workdir(t)
 	for name, change := range map[string]func(*parley.Options){
@@ -480,7 +481,7 @@ func TestToolsAreTakenAway(t *testing.T) {
 	}
 }
 
-// TestInputIsReadOneWay: a call whose input can be read in two ways is shown to nobody and
+// TestInputIsReadOneWay checks that a call with an ambiguous input is shown to nobody and
 // does not run, whoever wrote it: the model, a hook or the host.
 func TestInputIsReadOneWay(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")

@@ -13,8 +13,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// CLAUDE_CODE_QUESTION_PREVIEW_FORMAT, which the TypeScript SDK sets for toolConfig.askUserQuestion.previewFormat, says how the model
-// writes previews. One that is more than a fragment of HTML reaches nobody.
+// CLAUDE_CODE_QUESTION_PREVIEW_FORMAT, which the TypeScript SDK sets for toolConfig.askUserQuestion.previewFormat,
+// determines how the model writes previews. A preview that is more than a fragment of HTML is dropped.
 func TestQuestionPreviews(t *testing.T) {
 	for format, want := range map[string]string{"": "", "markdown": "as Markdown", "html": "as a fragment of HTML"} {
 		body, _ := requestWith(t, "CLAUDE_CODE_QUESTION_PREVIEW_FORMAT="+format, "--permission-prompt-tool stdio")

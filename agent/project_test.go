@@ -64,7 +64,7 @@ func talkTo(t *testing.T, cfg agent.Config, opts parley.Options, turns ...*parle
 	return &talk{c, t, m}
 }
 
-// say sends a prompt and returns what came of it.
+// say sends a prompt and returns the messages and the result.
 func (k *talk) say(text string) ([]wire.Message, *wire.Result) {
 	k.t.Helper()
 	all, r := turnOf(k.t, k.Client, wire.Prompt(wire.Text(text)))
@@ -114,8 +114,8 @@ var exampleProject = map[string]string{
 	"elsewhere/.claude/commands/bar.md": "unreached words",
 }
 
-// Instructions of the project reach the model, once and in the same bytes; init has each
-// file with its hash.
+// Instructions of the project reach the model, once and in the same bytes; init lists
+// each file with its hash.
 func TestProjectContext(t *testing.T) {
 	dir := checkout(t, exampleProject)
 	store := &session.Memory{}
@@ -165,7 +165,7 @@ func TestProjectContext(t *testing.T) {
 		t.Error(second)
 	}
 
-	// A resumed session sends what it sent, whatever the files say now.
+	// A resumed session sends the same as before, whatever the files contain now.
 	if err := os.WriteFile(filepath.Join(dir, "CLAUDE.md"), []byte("Use spaces."), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestProjectContext(t *testing.T) {
 	}
 }
 
-// Nothing of the project is read that was not asked for.
+// Nothing of the project is read that was not requested.
 func TestProjectIsolation(t *testing.T) {
 	dir := checkout(t, exampleProject)
 	for _, sources := range [][]string{{}, {"user"}} {
@@ -195,9 +195,9 @@ func TestProjectIsolation(t *testing.T) {
 	}
 }
 
-// Each source brings its own and nothing of the others, and init lists each file that was
-// read with its hash: instructions and what they import, commands, skills, output styles;
-// agents count from the same sources.
+// Each source provides its own files and nothing of the others, and init lists each file
+// that was read with its hash: instructions and their imports, commands, skills, output
+// styles; agents come from the same sources.
 func TestSources(t *testing.T) {
 	parts := func(of string) map[string]string {
 		return map[string]string{"commands/c" + of + ".md": "Command of " + of + ".", "skills/s" + of + "/SKILL.md": "---\ndescription: Skill of " + of + ".\n---\nIt.",
@@ -330,7 +330,7 @@ func TestSlashCommands(t *testing.T) {
 	}
 }
 
-// The content of a project grants and runs nothing until it is trusted.
+// The content of a project allows and runs nothing until it is trusted.
 func TestProjectTrust(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("no bash here")
@@ -371,7 +371,7 @@ func TestProjectTrust(t *testing.T) {
 	}
 }
 
-// Skills need permission, by name; a rule can take one away.
+// Skills need permission, by name; a rule can remove one.
 func TestSkillRules(t *testing.T) {
 	dir := checkout(t, exampleProject)
 	for rule, denied := range map[string]bool{"Skill(pdf)": true, "Skill(other)": false} {
@@ -382,14 +382,14 @@ func TestSkillRules(t *testing.T) {
 			t.Errorf("%s: %v", rule, r.PermissionDenials)
 		}
 	}
-	// Nobody can be asked, so a skill that no rule allows is not loaded.
+	// There is nobody to ask, so a skill that no rule allows is not loaded.
 	k := talkTo(t, agent.Config{}, parley.Options{Cwd: dir}, parleytest.Call("Skill", map[string]string{"skill": "pdf"}), parleytest.Say("done"))
 	if _, r := k.say("go"); len(r.PermissionDenials) != 1 {
 		t.Error(r.PermissionDenials)
 	}
 }
 
-// Files that a prompt names are attached if rules allow to read them.
+// Files that a prompt names are attached if rules allow reading them.
 func TestMentions(t *testing.T) {
 	files := map[string]string{"a.txt": "text of a\nline two\n", "secret.env": "s3cr3t", "b.md": "text of b"}
 	dir := checkout(t, files)
@@ -466,7 +466,7 @@ func TestGitStatus(t *testing.T) {
 	}
 }
 
-// Skills, styles and plugins can be read again while the conversation goes on.
+// Skills, styles and plugins can be reloaded during the conversation.
 func TestReload(t *testing.T) {
 	dir := checkout(t, exampleProject)
 	k := talkTo(t, agent.Config{}, parley.Options{Cwd: dir}, parleytest.Say("one"), parleytest.Say("two"))
@@ -491,8 +491,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A directory that a prompt names is listed, without what rules hide; the style
-// changes with the settings from the next turn on.
+// A directory that a prompt names is listed, without what rules hide; the style changes
+// with the settings from the next turn on.
 func TestMentionDirectoryAndStyle(t *testing.T) {
 	dir := checkout(t, map[string]string{"d/one.txt": "1", "d/deep/two.txt": "2", "d/key.env": "s3cr3t", ".claude/output-styles/pirate.md": "---\nname: pirate\ndescription: d\n---\nARRR"})
 	m := parleytest.Script(

@@ -98,7 +98,7 @@ func TestResourcesInTurn(t *testing.T) {
 	}
 }
 
-// self is an MCP server that the test binary is.
+// self returns the path of the test binary, which is also an MCP server.
 func self(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -179,7 +179,7 @@ func slowServer() {
 	}
 }
 
-// The servers of a plugin that was named are connected, and told where it is.
+// The servers of a named plugin are connected, and get its directory.
 func TestPluginServers(t *testing.T) {
 	plugin := t.TempDir()
 	for name, text := range map[string]string{

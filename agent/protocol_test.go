@@ -51,7 +51,7 @@ var protocolSchema = sync.OnceValues(func() (*jsonschema.Resolved, error) {
 	return s.Resolve(nil)
 })
 
-// checkFrames validates what an agent has sent against the schema of the protocol.
+// checkFrames validates the frames of an agent with the schema of the protocol.
 func checkFrames(t *testing.T, frames []json.RawMessage) {
 	t.Helper()
 	schema, err := protocolSchema()

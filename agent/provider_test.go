@@ -18,7 +18,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An endpoint is a server that keeps what it is asked and answers as a model would.
+// An endpoint is a server that records its requests and answers like a model.
 type endpoint struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -66,7 +66,7 @@ func sayOK(w http.ResponseWriter) {
 	}
 }
 
-// A told is what an agent said.
+// A told is the output of an agent.
 type told struct {
 	all    []wire.Message
 	result *wire.Result
@@ -75,7 +75,7 @@ type told struct {
 	stderr string
 }
 
-// say runs an agent as a command would, with lines on its standard input.
+// say runs an agent like a command, with lines on its standard input.
 func say(t *testing.T, cfg agent.Config, args []string, lines ...string) told {
 	t.Helper()
 	if cfg.Cwd == "" {
@@ -118,7 +118,7 @@ func account(t *testing.T, all []wire.Message) *wire.AccountInfo {
 	return nil
 }
 
-// TestCredentials has a row for each place that a key is from.
+// TestCredentials has a row for each source of a key.
 func TestCredentials(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, ".config/claude/config.json"), `{"api_key":"from-file"}`)
@@ -171,13 +171,13 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestKeyHelper: the key is kept, asked for anew when it is refused, and the host is
-// told while the helper runs if it wants to be.
+// TestKeyHelper checks that the key is kept, that a new one is requested when it is
+// rejected, and that the host is notified while the helper runs if it asks for that.
 func TestKeyHelper(t *testing.T) {
 	dir := t.TempDir()
 	api := newEndpoint(t)
 	api.answer = func(n int, w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Api-Key") == "key-1" && n > 1 { // it goes bad
+		if r.Header.Get("X-Api-Key") == "key-1" && n > 1 { // it becomes invalid
 			w.WriteHeader(401)
 			io.WriteString(w, `{"type":"error","error":{"type":"authentication_error","message":"expired"}}`)
 			return
@@ -211,7 +211,8 @@ func TestKeyHelper(t *testing.T) {
 	}
 }
 
-// TestKeyHelperFails: one clear sentence, no retry, no key in it.
+// TestKeyHelperFails checks that there is one clear sentence, no retry, and no key in
+// it.
 func TestKeyHelperFails(t *testing.T) {
 	for _, tt := range []struct{ name, command, want string }{
 		{"status", `echo "no session, log in first" >&2; exit 3`, "it ended with status 3 and said: no session, log in first"},
@@ -242,7 +243,7 @@ func TestKeyHelperFails(t *testing.T) {
 	}
 }
 
-// TestSharedConnections: agents in one process ask over the same connections.
+// TestSharedConnections checks that agents in one process share connections.
 func TestSharedConnections(t *testing.T) {
 	var mu sync.Mutex
 	opened := 0
@@ -268,7 +269,7 @@ func TestSharedConnections(t *testing.T) {
 	}
 }
 
-// TestPlatforms asks Bedrock and Vertex as the flags and the environment say.
+// TestPlatforms calls Bedrock and Vertex with the flags and the environment.
 func TestPlatforms(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, ".aws/credentials"), "[default]\naws_access_key_id = AKIADEFAULT\naws_secret_access_key = s\n[work]\naws_access_key_id=AKIAWORK\naws_secret_access_key=s\n")
@@ -324,7 +325,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// TestPlatformErrors: what is missing is said in a sentence.
+// TestPlatformErrors checks that missing settings are reported in a sentence.
 func TestPlatformErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -357,8 +358,8 @@ func TestPlatformErrors(t *testing.T) {
 	})
 }
 
-// TestModelsFile: the file in the home and that of the flag extend the catalog of
-// this agent, and of no other.
+// TestModelsFile checks that the file in the home and that of the flag extend the
+// catalog of this agent, and of no other.
 func TestModelsFile(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, ".config/parley/models.json"), `{"models":[{"id":"mine-1","aliases":["mine"],"prices":{"input":1,"output":2}}]}`)
@@ -366,7 +367,7 @@ func TestModelsFile(t *testing.T) {
 	write(t, more, `{"models":[{"id":"mine-1","prices":{"input":10,"output":100}}]}`)
 	for _, tt := range []struct {
 		args []string
-		cost float64 // of 10 tokens in and 3 out
+		cost float64 // for 10 tokens in and 3 out
 	}{
 		{nil, 16e-6}, {[]string{"--models", more}, 400e-6},
 	} {
@@ -383,7 +384,7 @@ func TestModelsFile(t *testing.T) {
 	}
 }
 
-// TestProxy: the proxies are those of the config's environment.
+// TestProxy checks that the proxies are those of the config's environment.
 func TestProxy(t *testing.T) {
 	proxy := newEndpoint(t)
 	for name, env := range map[string][]string{
@@ -407,7 +408,8 @@ func TestProxy(t *testing.T) {
 	})
 }
 
-// TestProjectNamesNoHelper: a project cannot name a command that gets credentials.
+// TestProjectNamesNoHelper checks that a project cannot name a command that gets
+// credentials.
 func TestProjectNamesNoHelper(t *testing.T) {
 	dir, api := t.TempDir(), newEndpoint(t)
 	write(t, filepath.Join(dir, ".claude/settings.json"), `{"apiKeyHelper":"touch ran; echo k","awsCredentialExport":"touch ran"}`)

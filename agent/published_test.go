@@ -15,9 +15,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestPublished tries what was published about agents of this kind and is about no rule,
-// so that the table of attacks cannot have it: what a project, a prompt or the value of
-// a flag brings is never run and never read as something else.
+// TestPublished tries published attacks on agents of this kind that are about no rule, so
+// that the table of attacks cannot have them: content of a project, a prompt or the value
+// of a flag is never run and never interpreted as something else.
 func TestPublished(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a shell")
@@ -75,7 +75,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestEnvFile: a file .env of the project gets into no environment by itself.
+// TestEnvFile checks that a file .env of the project does not get into any environment by
+// itself.
 func TestEnvFile(t *testing.T) {
 	dir, _ := workdir(t)
 	promptIn(t, dir, parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "env"}), parleytest.Expect(nowhere("hush")).Say("done")), func(o *parley.Options, cfg *agent.Config) {
@@ -84,7 +85,8 @@ func TestEnvFile(t *testing.T) {
 	})
 }
 
-// TestQuestionsAreAsked: a rule that allows AskUserQuestion does not answer the question.
+// TestQuestionsAreAsked checks that a rule that allows AskUserQuestion does not answer
+// the question.
 func TestQuestionsAreAsked(t *testing.T) {
 	asked := ""
 	promptIn(t, t.TempDir(), parleytest.Script(

@@ -20,15 +20,16 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A recording is what an official CLI wrote: the kinds of its messages in order, and of
-// each kind the paths that were always there, with what stood at them.
+// A recording is the output of an official CLI: the kinds of its messages in order, and
+// for each kind the paths that were always there, with their values.
 type recording struct {
 	order  []string
 	shapes map[string]map[string]string
 }
 
-// recordings reads testdata/recorded-mcp.txt: a line "== name" begins one, "> kind" is a
-// message, "# kind" begins the paths of a kind, which hold for those after it as well.
+// recordings reads testdata/recorded-mcp.txt: a line "== name" starts one, "> kind" is a
+// message, "# kind" starts the paths of a kind, which also apply to the recordings after
+// it.
 func recordings(t *testing.T) map[string]*recording {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "recorded-mcp.txt"))
@@ -62,7 +63,7 @@ func recordings(t *testing.T) map[string]*recording {
 	return all
 }
 
-// paths collects what stands where in a value.
+// paths collects the values of a value by path.
 func paths(v any, at string, found map[string]string) {
 	note := func(kind string) {
 		if at != "" && !strings.Contains(found[at], kind) {
@@ -94,7 +95,7 @@ func paths(v any, at string, found map[string]string) {
 	}
 }
 
-// unlike lists what is not where the recordings have it, with the reason.
+// unlike lists what differs from the recordings on purpose, with the reason.
 var unlike = map[string]string{
 	"control_request mcp_message initialize request.message.params.clientInfo.title":       "we are another client",
 	"control_request mcp_message initialize request.message.params.clientInfo.description": "we are another client",
@@ -111,18 +112,18 @@ var unlike = map[string]string{
 	"system init terminal_slash_commands[]": "no command needs a terminal",
 }
 
-// A replay is what our agent says when a host and a model do the same.
+// A replay is the output of our agent when a host and a model do the same.
 type replay struct {
 	name   string
 	args   []string
 	script *parleytest.Scenario
 	steps  []string // lines to send; "wait KIND" waits for a message of that kind
-	tools  []string // what the host's server lists, one time after the other
+	tools  []string // the tools that the host's server lists, one time after the other
 }
 
-// TestRecordedMCP compares what our agent says about MCP servers with what an official
-// CLI said in the same conversation, field for field: the order of messages, and every
-// path with the kind of its value. We may say more; we may not say less.
+// TestRecordedMCP compares our agent's messages about MCP servers with those of an
+// official CLI in the same conversation, field for field: the order of messages, and
+// every path with the kind of its value. Ours may contain more, but not less.
 func TestRecordedMCP(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var m struct {
@@ -281,7 +282,7 @@ func (p *replay) play(t *testing.T) (order []string, messages []any) {
 			t.Fatal(err)
 		}
 	}
-	// next takes a message, and answers it if it is a request.
+	// next reads a message, and responds if it is a request.
 	next := func(late <-chan time.Time) bool {
 		t.Helper()
 		var line []byte
@@ -362,7 +363,7 @@ func (p *replay) play(t *testing.T) (order []string, messages []any) {
 	for _, step := range p.steps {
 		kind, waits := strings.CutPrefix(step, "wait ")
 		switch {
-		case step == "settled": // what the last answer leads to is not told: it is looked for
+		case step == "settled": // the effect of the last response is not reported: look for it
 			for listed < len(p.tools) && next(testwait.Late(t)) {
 			}
 			for next(time.After(300 * time.Millisecond)) {

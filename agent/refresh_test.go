@@ -28,7 +28,7 @@ type changing struct {
 	n         int
 }
 
-// changingFiles starts a conversation with settings of all sources. Nobody is asked.
+// changingFiles starts a conversation with settings of all sources, without a host to ask.
 func changingFiles(t *testing.T, before map[string]string, change func(*parley.Options, *agent.Config)) *changing {
 	t.Helper()
 	dir, outside := workdir(t)
@@ -64,7 +64,7 @@ func changingFiles(t *testing.T, before map[string]string, change func(*parley.O
 	return w
 }
 
-// path is where a file of settings is, by the name of its source.
+// path returns the path of a settings file, by the name of its source.
 func (w *changing) path(name string) string {
 	switch name {
 	case "user":
@@ -84,7 +84,7 @@ func (w *changing) write(name, text string) {
 	writeFile(w.t, w.path(name), text)
 }
 
-// touches has the model make a file, and reports whether it was made.
+// touches makes the model create a file, and reports whether it was created.
 func (w *changing) touches() bool {
 	w.t.Helper()
 	w.n++
@@ -107,8 +107,8 @@ func (w *changing) warned(text string) bool {
 	})
 }
 
-// TestUntrustedGuardStays: a guard that nobody trusts is there as soon as the project brings
-// it, and cannot be taken back in the same conversation.
+// TestUntrustedGuardStays checks that an untrusted guard is there as soon as the project has
+// it, and cannot be removed in the same conversation.
 func TestUntrustedGuardStays(t *testing.T) {
 	w := changingFiles(t, map[string]string{"user": allowTouch}, nil)
 	if !w.touches() {
@@ -129,8 +129,8 @@ func TestUntrustedGuardStays(t *testing.T) {
 
 const allowTouch, denyTouch = `{"permissions":{"allow":["Bash(touch:*)"]}}`, `{"permissions":{"deny":["Bash(touch:*)"]}}`
 
-// TestSettingsChange: settings that a person changes during a conversation count from the
-// next prompt on, as far as they could have counted from the start.
+// TestSettingsChange checks that settings that a person changes during a conversation apply
+// from the next prompt on, as far as they could have applied from the start.
 func TestSettingsChange(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")
@@ -144,7 +144,7 @@ func TestSettingsChange(t *testing.T) {
 		name          string
 		before        map[string]string
 		start         func(*parley.Options, *agent.Config)
-		first, second bool // whether the call is made, before and after the change
+		first, second bool // whether the call runs, before and after the change
 		file, text    string
 		heard         string
 	}{
@@ -199,8 +199,8 @@ func TestSettingsChange(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeBlocked: a hook may have a file count as it was, but not one of the
-// administrator; and only that file.
+// TestSettingsChangeBlocked checks that a hook may keep the earlier version of a file, but
+// not of one of the administrator, and only that file.
 func TestSettingsChangeBlocked(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")
@@ -230,7 +230,7 @@ func TestSettingsChangeBlocked(t *testing.T) {
 	if w.touches() {
 		t.Error("a hook blocked the administrator")
 	}
-	// The same by a command.
+	// The same with a command.
 	w = changingFiles(t, map[string]string{"user": `{"permissions":{"allow":["Bash(touch:*)"]},"hooks":{"ConfigChange":[{"matcher":"local_settings","hooks":[{"type":"command","command":"echo no >&2; exit 2"}]}]}}`}, nil)
 	w.touches()
 	w.write("local", denyTouch)
@@ -239,8 +239,9 @@ func TestSettingsChangeBlocked(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeAtOnce: a rule that is written while a turn runs counts for the next
-// call of the turn, in subagents too, and what the agent writes itself is no change.
+// TestSettingsChangeAtOnce checks that a rule that is written while a turn is running
+// applies to the next call of the turn, also in subagents, and that the agent's own writes
+// are not a change.
 func TestSettingsChangeAtOnce(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")
@@ -294,7 +295,8 @@ func TestSettingsChangeAtOnce(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeEnv: commands and hooks have the environment that the settings say now.
+// TestSettingsChangeEnv checks that commands and hooks have the environment of the current
+// settings.
 func TestSettingsChangeEnv(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")
@@ -320,8 +322,8 @@ func TestSettingsChangeEnv(t *testing.T) {
 	}
 }
 
-// TestFileChanged: hooks hear of the files that they watch: those that a matcher names, and
-// those that a hook asked for.
+// TestFileChanged checks that hooks receive changes of the files that they watch: those that
+// a matcher names, and those that a hook asked for.
 func TestFileChanged(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")
@@ -369,8 +371,8 @@ func TestFileChanged(t *testing.T) {
 	step("")
 }
 
-// TestWatchPaths: a command hook for the start of the session and one for a change of the
-// directory say what is watched, in a command hook.
+// TestWatchPaths checks that command hooks for the start of the session and for a change of
+// the directory determine what a command hook watches.
 func TestWatchPaths(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")

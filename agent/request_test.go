@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A request is what a model was asked.
+// A request is a request to a model.
 type request struct {
 	Model     string          `json:"model"`
 	MaxTokens int64           `json:"max_tokens"`
@@ -21,8 +21,8 @@ type request struct {
 	} `json:"output_config"`
 }
 
-// TestRequest: what the flags say of the model reaches the request, as the model
-// takes it. The rows are what the official agent asks for.
+// TestRequest checks that the flags for the model reach the request, in the form that
+// the model accepts. The rows are the requests of the official agent.
 func TestRequest(t *testing.T) {
 	for _, tt := range []struct {
 		args     string
@@ -70,15 +70,16 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestWindow: near the end of the window the API counts; what does not fit is not
-// sent, and what is left bounds the answer.
+// TestWindow checks that the API counts tokens near the end of the window, that a
+// request that does not fit is not sent, and that the remaining tokens limit the
+// answer.
 func TestWindow(t *testing.T) {
 	big := `{"type":"user","message":{"role":"user","content":"` + strings.Repeat("word ", 150_000) + `"}}`
 	for _, tt := range []struct {
 		name   string
-		count  int64 // what the API counts; 0 if it cannot
+		count  int64 // the count of the API; 0 if it cannot count
 		sent   bool
-		tokens int64 // the bound of the answer
+		tokens int64 // the limit of the answer
 		reason string
 	}{
 		{"fits", 100_000, true, 32000, "completed"},

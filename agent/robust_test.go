@@ -48,7 +48,8 @@ func withTools(tools ...tool.Tool) func(*parley.Options, *agent.Config) {
 	}
 }
 
-// TestToolsThatMisbehave: whatever a tool does, its turn goes on and the others run.
+// TestToolsThatMisbehave checks that whatever a tool does, its turn continues and the
+// others run.
 func TestToolsThatMisbehave(t *testing.T) {
 	for name, f := range map[string]func(context.Context, *tool.Call) (*tool.Result, error){
 		"panics": func(context.Context, *tool.Call) (*tool.Result, error) { panic("oops") },
@@ -77,8 +78,8 @@ func TestToolsThatMisbehave(t *testing.T) {
 	})
 }
 
-// TestToolIgnoresItsContext: an interrupt and the end of the input do not wait for a
-// tool that does not stop.
+// TestToolIgnoresItsContext checks that an interrupt and the end of the input do not
+// wait for a tool that does not stop.
 func TestToolIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
@@ -108,7 +109,7 @@ func TestToolIgnoresItsContext(t *testing.T) {
 		if d := time.Since(began); d > 0 {
 			t.Errorf("the receipt took %v", d)
 		}
-		// Control is served while the tool is given time.
+		// Control requests are served while the tool has time to stop.
 		io.WriteString(a.stdin, `{"type":"control_request","request_id":"j","request":{"subtype":"get_session_cost"}}`+"\n")
 		next("control_response")
 		if d := time.Since(began); d > 0 {
@@ -160,7 +161,7 @@ func TestModelIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// TestHostStopsReading: the agent ends with its host.
+// TestHostStopsReading checks that the agent ends with its host.
 func TestHostStopsReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := parleytest.Script(parleytest.Say(strings.Repeat("many words ", 1000)).Chunks(4096).Always()).Model()
@@ -225,8 +226,8 @@ func heap() uint64 {
 	return s.HeapAlloc
 }
 
-// TestManySessions holds many conversations at once in this process and measures
-// what an idle one costs.
+// TestManySessions runs many conversations at once in this process and measures the
+// memory of an idle one.
 func TestManySessions(t *testing.T) {
 	sessions := 1000
 	if testing.Short() || raceEnabled {
@@ -282,7 +283,7 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-// memory is what is in use, stacks included.
+// memory returns the memory in use, stacks included.
 func memory() uint64 {
 	h := heap()
 	var s runtime.MemStats
@@ -290,7 +291,7 @@ func memory() uint64 {
 	return h + s.StackInuse
 }
 
-// TestKeepAlive counts what breaks the silence.
+// TestKeepAlive counts the keep-alive messages.
 func TestKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := parleytest.Script(parleytest.Pause(95 * time.Second).Say("ok")).Model()

@@ -82,7 +82,7 @@ func (c *rpcClient) send(line string) {
 	}
 }
 
-// until returns what comes up to the first message that f wants.
+// until returns the messages up to the first one that f accepts.
 func (c *rpcClient) until(f func(*rpcLine) bool) (*rpcLine, []*rpcLine) {
 	c.t.Helper()
 	var before []*rpcLine
@@ -224,7 +224,7 @@ func TestRPCBadInput(t *testing.T) {
 			t.Errorf("%s: %s %+v", tt.line, m.ID, m.Error)
 		}
 	}
-	// It still works, and an answer that nobody waits for hurts nothing.
+	// It still works, and a response that nobody waits for does no harm.
 	c.send("\n" + `{"jsonrpc":"2.0","id":99,"result":{}}`)
 	c.send(`{"jsonrpc":"2.0","id":8,"method":"run","params":{"prompt":"hi"}}`)
 	if r := c.answer("8"); !strings.Contains(string(r.Result), "Hello.") {
@@ -235,7 +235,7 @@ func TestRPCBadInput(t *testing.T) {
 	}
 }
 
-// Several messages in one are answered in one, when all of them are.
+// Several messages in a batch are answered together, when all of them are done.
 func TestRPCBatch(t *testing.T) {
 	c := rpc(t, parleytest.Script(parleytest.Say("Hello."), parleytest.Say("Again.")))
 	answers := func() map[string]*rpcLine {
@@ -261,7 +261,7 @@ func TestRPCBatch(t *testing.T) {
 	if got := answers(); len(got) != 1 || got["5"].Error.Code != -32601 {
 		t.Errorf("%+v", got)
 	}
-	// Notifications have no answer, not even together, nor if they are wrong.
+	// Notifications get no response, not even in a batch, nor if they are invalid.
 	c.send(`[{"jsonrpc":"2.0","method":"interrupt"},{"jsonrpc":"2.0","method":"nothing"},{"jsonrpc":"2.0","method":"run","params":7}]`)
 	c.send(`{"jsonrpc":"2.0","id":6,"method":"run","params":{"prompt":"hi"}}`)
 	r, before := c.until(func(m *rpcLine) bool { return m.Method == "" })
@@ -273,7 +273,7 @@ func TestRPCBatch(t *testing.T) {
 	}
 }
 
-// A batch that the agent ends before is answered whole.
+// A batch is answered in full even if the agent ends before.
 func TestRPCBatchEnds(t *testing.T) {
 	c := rpc(t, parleytest.Script(parleytest.Say("x").Stall()))
 	c.send(`[{"jsonrpc":"2.0","id":1,"method":"run","params":{"prompt":"hi"}},{"jsonrpc":"2.0","id":2,"method":"mcp_status"}]`)
@@ -358,8 +358,8 @@ func TestRPCManual(t *testing.T) {
 	c.end()
 }
 
-// holds reports whether a value has at least what another one has. Of a list, each
-// element has to be there.
+// holds reports whether a value contains another one. Each element of a list must be
+// there.
 func holds(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

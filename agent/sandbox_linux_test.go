@@ -22,7 +22,8 @@ import (
 )
 
 // Commands run in the sandbox of the settings. The model cannot leave it, unless the
-// settings let it ask and somebody says yes, whatever the rules and the mode allow.
+// settings let it ask for permission and somebody allows it, whatever the rules and the
+// mode allow.
 func TestSandbox(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/bwrap"); err != nil {
 		t.Skip("there is no bwrap")
@@ -98,8 +99,8 @@ func TestNoSandbox(t *testing.T) {
 }
 
 // With the sandbox on, a command and an MCP server of the project see no credential, reach
-// no network and write no protected file, end to end; what the user's shell is set up
-// with is there all the same.
+// no network and write no protected file, end to end; the setup of the user's shell is
+// available nevertheless.
 func TestSandboxHolds(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/bwrap"); err != nil {
 		t.Skip("there is no bwrap")
@@ -116,7 +117,7 @@ func TestSandboxHolds(t *testing.T) {
 	probe := "env; cat /proc/[0-9]*/environ; cat " + home + "/.claude/.credentials.json; touch " + marker + "; echo x > .git/config; echo x > .git/hooks/pre-commit; echo x > .mcp.json; " +
 		"curl -s -m 2 --noproxy '*' http://127.0.0.1:" + port + "/; exec 3<>/dev/tcp/127.0.0.1/" + port + " && echo REACHED; getent hosts localhost.example && echo RESOLVED"
 	write(t, filepath.Join(home, ".claude", ".credentials.json"), `{"token":"HUSH-FILE"}`)
-	write(t, filepath.Join(dir, "probe.sh"), probe+"\n") // a rule would deny the command that says it
+	write(t, filepath.Join(dir, "probe.sh"), probe+"\n") // a rule would deny the command that contains it
 	write(t, filepath.Join(home, ".bashrc"), "greet() { echo FROM-THE-RC-FILE; }\n")
 	write(t, filepath.Join(dir, ".git", "config"), "[core]\n")
 	write(t, filepath.Join(dir, ".git", "HEAD"), "ref: refs/heads/main\n")

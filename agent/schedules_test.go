@@ -51,7 +51,7 @@ func connectBubble(t *testing.T, model *parleytest.Model, hooks ...parley.Hook) 
 }
 
 // Without a hub, prompts that the model schedules fire in the session as long as its
-// process runs: through hooks as those of a person, and as slash commands.
+// process runs: through hooks like those of a person, and as slash commands.
 func TestScheduledInTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

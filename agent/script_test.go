@@ -128,7 +128,7 @@ func playScript(t *testing.T, name, text, dir string) {
 	}
 }
 
-// A running is an agent that runs, with the host's ends of its pipes.
+// A running is a running agent, with the host's ends of its pipes.
 type running struct {
 	stdin  *io.PipeWriter
 	stdout *io.PipeReader

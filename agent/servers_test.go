@@ -20,8 +20,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// toolServer makes a server that lives in the host. Its tool meet returns when both
-// of two calls have come.
+// toolServer returns a server that runs in the host. Its tool meet returns when both of two calls have
+// arrived.
 func toolServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "calc", Version: "1.0.0"}, nil)
 	object := json.RawMessage(`{"type":"object"}`)
@@ -70,7 +70,7 @@ func TestToolsOfHost(t *testing.T) {
 	}
 }
 
-// The annotations of a server's own tool do not replace a question.
+// The annotations of a server's own tool do not replace a permission request.
 func TestHintsAllowNothing(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Call("mcp__calc__meet", `{}`), parleytest.Say("Done.")))
 	opts.ToolServers = map[string]*mcp.Server{"calc": toolServer()}
@@ -100,7 +100,7 @@ func TestHiddenTools(t *testing.T) {
 	}
 }
 
-// New tools are the model's in the next request.
+// New tools are available to the model in the next request.
 func TestToolsGrow(t *testing.T) {
 	opts, m, _ := inProcess(t, parleytest.Script(
 		parleytest.Call("mcp__calc__grow", `{}`),
@@ -181,7 +181,7 @@ func TestServerRequests(t *testing.T) {
 	}
 }
 
-// TestServersNotAdmitted: what the settings keep out stays out, whoever names it.
+// TestServersNotAdmitted checks that servers that the settings exclude stay out, whoever names them.
 func TestServersNotAdmitted(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Say("done")))
 	opts.Cwd = t.TempDir()
@@ -281,8 +281,8 @@ func TestServerConfig(t *testing.T) {
 	}
 }
 
-// TestPromptTool: a tool of an MCP server is asked about calls in place of the host,
-// and what is no answer is no yes.
+// TestPromptTool checks that a tool of an MCP server decides about calls in place of the host, and
+// that an invalid answer denies.
 func TestPromptTool(t *testing.T) {
 	for answer, made := range map[string]bool{
 		`{"behavior":"allow","updatedInput":{"command":"touch made"}}`: true,
@@ -317,8 +317,8 @@ func TestPromptTool(t *testing.T) {
 	}
 }
 
-// TestUserServers: the servers that the user has added with "mcp add", in the official file, are there
-// if the sources name them.
+// TestUserServers checks that the servers that the user has added with "mcp add", in the official
+// file, are there if the sources include them.
 func TestUserServers(t *testing.T) {
 	url := webServer(t)
 	for _, tt := range []struct {

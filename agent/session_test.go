@@ -24,23 +24,23 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestResumeBytes holds the same conversation twice, by one process and by one
-// process for each prompt, on other days: every request is the same, byte for byte.
+// TestResumeBytes runs the same conversation twice, with one process and with one
+// process for each prompt, on other days, and checks that every request is the same,
+// byte for byte.
 func TestResumeBytes(t *testing.T) {
 	dir, _ := workdir(t)
 	const id = "5a4daa78-1b64-484f-a52a-0f2c91f6f1cc"
-	// Turns, with everything in them that ends up in the history in a way of its
-	// own.
+	// Turns, with everything that has its own form in the history.
 	script := func() *parleytest.Scenario {
 		return parleytest.Script(
 			parleytest.Think("Let me see <b>& \u2028 \u00e4.").Say("I look.").Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}).Call("Bash", `{ "command" : "echo  <x>\u0026" }`),
 			parleytest.Say("Two calls ran.").Call("Nonesuch", `{"n": 1.50, "big": 12345678901234567890}`).Call("Read", `not json`),
 			parleytest.Say("done one"),
-			parleytest.Fail(500), // tried again
+			parleytest.Fail(500), // retried
 			parleytest.Say("cut here").Cut(),
 			parleytest.Think("only a thought").Say("lost").Cut().After(6),
 			parleytest.Say("done two"),
-			parleytest.Fail(400), // told as an error
+			parleytest.Fail(400), // reported as an error
 			parleytest.Call("Write", map[string]string{"file_path": filepath.Join(dir, "x"), "content": "x"}),
 			parleytest.Say("long").Stop("max_tokens"),
 			parleytest.Think("hmm"),
@@ -112,15 +112,14 @@ func TestResumeBytes(t *testing.T) {
 			}
 			t.Errorf("request %d differs at %d:\n  one process: …%.300s\n  several:     …%.300s", i, at, once[i][max(0, at-60):], often[i][max(0, at-60):])
 		}
-		// The beginning of each request is that of the one before, up to its
-		// breakpoints.
+		// The start of each request is that of the one before, up to its breakpoints.
 		if i > 0 && prefixOf(once[i-1]) != prefixOf(once[i])[:min(len(prefixOf(once[i])), len(prefixOf(once[i-1])))] {
 			t.Errorf("request %d does not begin like the one before", i)
 		}
 	}
 }
 
-// prefixOf is what prompt caching sees of a request: its messages without
+// prefixOf returns what prompt caching sees of a request: its messages without
 // breakpoints.
 func prefixOf(body []byte) string {
 	s := strings.ReplaceAll(string(body), `,"cache_control":{"type":"ephemeral"}`, "")
@@ -128,7 +127,7 @@ func prefixOf(body []byte) string {
 	return strings.TrimRight(s[:i], "]}")
 }
 
-// TestSessionFlags has a row for each way to begin or go on with a session.
+// TestSessionFlags has a row for each way to start or continue a session.
 func TestSessionFlags(t *testing.T) {
 	dir, other := workdir(t)
 	store := &session.Memory{}
@@ -223,8 +222,8 @@ func TestSessionFlags(t *testing.T) {
 	}
 }
 
-// TestResumeDropsTurn: going on from an earlier answer may drop the turn that was named
-// and nothing else.
+// TestResumeDropsTurn checks that continuing from an earlier answer may drop only the
+// named turn.
 func TestResumeDropsTurn(t *testing.T) {
 	dir, _ := workdir(t)
 	store := &session.Memory{}
@@ -266,8 +265,8 @@ func TestResumeDropsTurn(t *testing.T) {
 	})
 }
 
-// TestCostGoesOn: the cost of a session includes that of processes before, a budget
-// does not.
+// TestCostGoesOn checks that the cost of a session includes that of earlier processes,
+// and that a budget does not.
 func TestCostGoesOn(t *testing.T) {
 	dir, _ := workdir(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -299,8 +298,8 @@ func TestCostGoesOn(t *testing.T) {
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 
-// TestUnpricedBudget: a budget that cannot be kept is refused, at the start and
-// later.
+// TestUnpricedBudget checks that a budget that cannot be enforced is rejected, at the
+// start and later.
 func TestUnpricedBudget(t *testing.T) {
 	dir, _ := workdir(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -324,7 +323,8 @@ func TestUnpricedBudget(t *testing.T) {
 	})
 }
 
-// TestDuplicateAfterResume: a prompt that the session has is not taken again.
+// TestDuplicateAfterResume checks that a prompt that the session already has is not
+// accepted again.
 func TestDuplicateAfterResume(t *testing.T) {
 	dir, _ := workdir(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestDuplicateAfterResume(t *testing.T) {
 	})
 }
 
-// TestUnwritableLog: what cannot be written down does not happen.
+// TestUnwritableLog checks that nothing happens that cannot be recorded.
 func TestUnwritableLog(t *testing.T) {
 	dir, _ := workdir(t)
 	for n := range 8 {
@@ -396,8 +396,8 @@ func (l *fullLease) Append(ctx context.Context, sub string, records []json.RawMe
 	return l.Lease.Append(ctx, sub, records)
 }
 
-// TestMirrorAnyStore has the SDK keep a copy of what an agent writes that keeps its
-// sessions in a store which is no file, subagents included, and go on from the copy.
+// TestMirrorAnyStore lets the SDK keep a copy of the records of an agent whose store is
+// not a file, subagents included, and continue from the copy.
 func TestMirrorAnyStore(t *testing.T) {
 	for name, home := range map[string]string{"with a home": t.TempDir(), "without a home": ""} {
 		for kind, own := range map[string]session.Store{"memory": &session.Memory{}, "files": nil} {
@@ -464,7 +464,7 @@ func sameJSON(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// withoutMeta leaves out what tells of a subagent, of which files keep the last alone.
+// withoutMeta leaves out the metadata of subagents, of which files keep only the last.
 func withoutMeta(records []json.RawMessage) []json.RawMessage {
 	return slices.DeleteFunc(records, func(r json.RawMessage) bool { return bytes.Contains(r, []byte(`"agent_metadata"`)) })
 }
@@ -486,7 +486,7 @@ func TestIndexingIsTold(t *testing.T) {
 		return `"` + uuid + `"`
 	}
 	line(1, "null", "user", "", "Hello.")
-	for range 40 { // much to read, and soon read
+	for range 40 { // much to read, and quickly read
 		log.WriteString(strings.Repeat(" ", 1<<20) + "\n")
 	}
 	parent := line(100, "null", "system", `"subtype":"compact_boundary","content":"Conversation compacted","compactMetadata":{"trigger":"auto","preTokens":1},`, "")
@@ -532,8 +532,8 @@ func TestIndexingIsTold(t *testing.T) {
 	}
 }
 
-// TestOlderLayoutResumes goes on with a session in the layout sessions/<id>, whose
-// state tells what it has cost: the model gets what was said, and the cost goes on.
+// TestOlderLayoutResumes continues a session in the layout sessions/<id>, whose state
+// has its cost: the model gets the earlier conversation, and the cost continues.
 func TestOlderLayoutResumes(t *testing.T) {
 	for name, opts := range map[string]parley.Options{
 		"resume":    {Resume: "5a4daa78-1b64-484f-a52a-0f2c91f6f1ce"},
@@ -584,8 +584,9 @@ func TestOlderLayoutResumes(t *testing.T) {
 	}
 }
 
-// TestOldSessionsCompress: with the setting, sessions that nobody has written for long
-// are compressed beside the conversation, and go on as before. A project cannot say so.
+// TestOldSessionsCompress checks that with the setting, sessions that were not written
+// for long are compressed in the background, and continue as before. A project cannot
+// set it.
 func TestOldSessionsCompress(t *testing.T) {
 	dir, _ := workdir(t)
 	home := t.TempDir()

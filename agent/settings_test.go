@@ -19,7 +19,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// writeFile makes a file.
+// writeFile creates a file.
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -30,7 +30,7 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// play answers one prompt, in real time, with nobody to ask. It returns the messages.
+// play answers one prompt, in real time, without a host to ask. It returns the messages.
 func play(t *testing.T, cfg agent.Config, m *parleytest.Scenario, args ...string) []wire.Message {
 	t.Helper()
 	model := m.Model()
@@ -60,7 +60,7 @@ func play(t *testing.T, cfg agent.Config, m *parleytest.Scenario, args ...string
 	return all
 }
 
-// TestNoTrace: without a host nothing runs that would be asked about and that no flag
+// TestNoTrace checks that without a host nothing runs that needs permission and that no flag
 // allows.
 func TestNoTrace(t *testing.T) {
 	dir, _ := workdir(t)
@@ -81,8 +81,8 @@ func TestNoTrace(t *testing.T) {
 	}
 }
 
-// TestTrustedByHost: a host that names the project's settings in --setting-sources trusts what the
-// project brings, and so does a user who said so to the official command.
+// TestTrustedByHost checks that a host that names the project's settings in --setting-sources
+// trusts the project's content, and so does a user who trusted it in the official command.
 func TestTrustedByHost(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hooks are for a POSIX shell")
@@ -119,8 +119,8 @@ func TestTrustedByHost(t *testing.T) {
 	}
 }
 
-// TestUntrustedProject: a hostile checkout has no effect until it is trusted, and what
-// it forbids holds.
+// TestUntrustedProject checks that a hostile checkout has no effect until it is trusted, and that
+// its deny rules apply.
 func TestUntrustedProject(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hooks are for a POSIX shell")
@@ -184,8 +184,8 @@ func TestUntrustedProject(t *testing.T) {
 	}
 }
 
-// TestCommandHooks: hooks of settings decide, and what fails fails closed. The marker
-// is the witness.
+// TestCommandHooks checks that hooks of settings decide, and fail closed. The marker is the
+// witness.
 func TestCommandHooks(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the hooks are for a POSIX shell")
@@ -222,7 +222,8 @@ func TestCommandHooks(t *testing.T) {
 	}
 }
 
-// TestPermissionRequestHook: the host and its hook are asked at once, and a no wins.
+// TestPermissionRequestHook checks that the host and its hook are asked at once, and that a denial
+// wins.
 func TestPermissionRequestHook(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -265,7 +266,7 @@ func TestPermissionRequestHook(t *testing.T) {
 	}
 }
 
-// TestReceipts: every decision is on record, with who made it.
+// TestReceipts checks that every decision is recorded, with who made it.
 func TestReceipts(t *testing.T) {
 	dir, _ := workdir(t)
 	store := &session.Memory{}
@@ -302,8 +303,8 @@ func TestReceipts(t *testing.T) {
 	}
 }
 
-// TestGuardThatMayNotRunNeedsPermission: calls that match a hook of a project that nobody
-// trusts are asked about, whatever allows them otherwise; other calls are not.
+// TestGuardThatMayNotRunNeedsPermission checks that calls that match a hook of an untrusted
+// project need permission, whatever allows them otherwise, and other calls do not.
 func TestGuardThatMayNotRunNeedsPermission(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the command is for a POSIX shell")

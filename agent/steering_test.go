@@ -16,9 +16,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestSteering: what the user says while a tool runs reaches the model behind its result,
-// each message exactly once, over many rounds; the log and a session that goes on have it
-// once as well.
+// TestSteering checks that prompts that are sent while a tool runs reach the model after
+// its result, each message exactly once, over many rounds, and that the log and a resumed
+// session have them once as well.
 func TestSteering(t *testing.T) {
 	const rounds, each = 6, 3
 	said := func(round, n int) string { return fmt.Sprintf("steer-%d-%d.", round, n) }

@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestLocalCommandsAreNotReplayed: prompts are replayed, but commands that no model answers
-// are not, as with the official CLI.
+// TestLocalCommandsAreNotReplayed checks that prompts are replayed, but not commands that no
+// model answers, as with the official CLI.
 func TestLocalCommandsAreNotReplayed(t *testing.T) {
 	m := parleytest.Script(parleytest.Say("ok")).Model()
 	cost := strings.Replace(hello, "hi", "/cost", 1)
@@ -28,8 +28,8 @@ func TestLocalCommandsAreNotReplayed(t *testing.T) {
 	}
 }
 
-// TestSubagentPromptIsStoredAsText: the log of a subagent has its prompt as a string, as that
-// of the official CLI does.
+// TestSubagentPromptIsStoredAsText checks that the log of a subagent has its prompt as a
+// string, as with the official CLI.
 func TestSubagentPromptIsStoredAsText(t *testing.T) {
 	dir, _ := workdir(t)
 	store := &session.Memory{}

@@ -26,8 +26,8 @@ func longAnswer() *parleytest.Turn {
 // longEvents is how many events longAnswer has: message_start, four of each block, two at the end.
 const longEvents = 1 + 4*4 + 2
 
-// TestBrokenStreamsAreClosed cuts a stream after each of its events. A viewer of the
-// events sees the end of each message, and which of its blocks are void.
+// TestBrokenStreamsAreClosed cuts a stream after each of its events. It checks that a viewer of
+// the events sees the end of each message, and which of its blocks are void.
 func TestBrokenStreamsAreClosed(t *testing.T) {
 	for _, how := range []struct {
 		name string
@@ -47,8 +47,8 @@ func TestBrokenStreamsAreClosed(t *testing.T) {
 				if p.err != nil || p.r.Result != "ok" {
 					t.Fatalf("%v, %+v", p.err, p.r)
 				}
-				// A stall behind message_stop changes nothing; neither does a stream that ends
-				// behind its stop reason.
+				// A stall after message_stop changes nothing; neither does a stream that ends
+				// after its stop reason.
 				checkStreams(t, p.all, n < longEvents-1)
 			})
 		}
@@ -83,9 +83,9 @@ func TestInterruptedStreamsAreClosed(t *testing.T) {
 	}
 }
 
-// checkStreams checks that each message that starts ends, once and before the next one, that
-// blocks end but for calls that are void, and that abandoned_blocks is the number of blocks
-// that were emitted. abandoned says whether there is one.
+// checkStreams checks that each message that starts also ends, once and before the next one, that
+// blocks end except for void calls, and that abandoned_blocks is the number of blocks that were
+// emitted. abandoned reports whether there is one.
 func checkStreams(t *testing.T, all []wire.Message, abandoned bool) {
 	t.Helper()
 	id, kind, void := "", "", 0 // of the message and of the block that are open; messages with void blocks
@@ -149,8 +149,8 @@ func checkStreams(t *testing.T, all []wire.Message, abandoned bool) {
 	}
 }
 
-// TestStoppedCallSaysWhetherItRan: the model learns that a call did nothing if it did not run,
-// and that it may have run in part if it was running.
+// TestStoppedCallSaysWhetherItRan checks that the model learns that a call did nothing if it did
+// not run, and that it may have run in part if it was running.
 func TestStoppedCallSaysWhetherItRan(t *testing.T) {
 	const interrupt = `{"type":"control_request","request_id":"i","request":{"subtype":"interrupt"}}`
 	deny := func(id string) string {

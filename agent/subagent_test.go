@@ -23,8 +23,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A subagent's log is beside that of the session, where the functions of package
-// session find it, and what it cost is in the session's sum.
+// A subagent's log is beside that of the session, where the functions of package session
+// find it, and its cost is in the session's sum.
 func TestSubagentTranscript(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	s := parleytest.Script(
@@ -47,7 +47,8 @@ func TestSubagentTranscript(t *testing.T) {
 	for _, u := range res.ModelUsage {
 		input += u.InputTokens
 	}
-	// The usage of the result is that of the conversation itself; by model it is all.
+	// The usage of the result is that of the conversation itself; by model it includes
+	// everything.
 	if input != 1220 || res.Usage.InputTokens != 20 {
 		t.Errorf("the session used %d, the turn itself %d; 1220 and 20 expected", input, res.Usage.InputTokens)
 	}
@@ -83,8 +84,8 @@ func TestSubagentTranscript(t *testing.T) {
 	}
 }
 
-// The agents that are built in work with nothing configured, each with a prompt of its own;
-// those that only look change nothing, even where everything is allowed.
+// The built-in agents work without configuration, each with its own prompt; the read-only
+// ones change nothing, even where everything is allowed.
 func TestBuiltInAgents(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
@@ -92,7 +93,7 @@ func TestBuiltInAgents(t *testing.T) {
 	prompts := map[string]bool{}
 	for name, may := range map[string]struct {
 		tools, not []string
-		makes      string // what is there in the end
+		makes      string // the files that exist in the end
 	}{
 		"":                {[]string{"Read", "Write", "Edit", "Bash", "Agent"}, nil, "bash write"},
 		"general-purpose": {[]string{"Read", "Write", "Edit", "Bash", "Agent"}, nil, "bash write"},
@@ -152,8 +153,8 @@ func TestBuiltInAgents(t *testing.T) {
 	}
 }
 
-// The usage of subagents between turns is in the next result: all results together are
-// the cost of the session.
+// The usage of subagents between turns is in the next result: all results together are the
+// cost of the session.
 func TestResultsAddUp(t *testing.T) {
 	s := parleytest.Script(launch(true), parleytest.Say("main"), parleytest.Say("told"))
 	s.When("sub", parleytest.FirstUser("P1"), parleytest.Pause(200*time.Millisecond).Call("Glob", `{"pattern":"*"}`), parleytest.Pause(200*time.Millisecond).Say("the report"))
@@ -175,9 +176,9 @@ func TestResultsAddUp(t *testing.T) {
 	}
 }
 
-// Everything that is waited for goes on in the background when a host says so, a command
-// of a subagent as well, which is not over before its command. All of it is reported before
-// the request is answered.
+// Everything that is waited for continues in the background if a host asks for it, also a
+// command of a subagent, which does not end before its command. All of it is reported
+// before the request is answered.
 func TestEverythingMoves(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
@@ -221,7 +222,7 @@ func TestEverythingMoves(t *testing.T) {
 	}
 }
 
-// A model whose client panics inside a subagent hurts the subagent alone.
+// A panic of a model's client inside a subagent affects only the subagent.
 func TestSubagentPanics(t *testing.T) {
 	s := parleytest.Script(
 		parleytest.Call("Agent", `{"description":"one","prompt":"PANIC","run_in_background":false}`),
@@ -243,8 +244,8 @@ func (p panicking) Stream(ctx context.Context, req model.Request) iter.Seq2[mode
 	return p.Model.Stream(ctx, req)
 }
 
-// Agents of the user's files and of the project's count where the sources are asked
-// for; a project's file that is none hurts nobody.
+// Agents of the user's files and of the project's are available if their sources are
+// requested; an invalid file of a project does no harm.
 func TestAgentFiles(t *testing.T) {
 	repo, home := t.TempDir(), t.TempDir()
 	dir := filepath.Join(repo, "below")

@@ -16,8 +16,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// swap exchanges two names, again and again, until the test calls the function that it
-// returns, which reports how often it did.
+// swap exchanges two names, again and again, until the test calls the returned function,
+// which reports how often it did.
 func swap(t *testing.T, a, b string) (stop func() int) {
 	t.Helper()
 	exchange := func() error {
@@ -41,11 +41,11 @@ func swap(t *testing.T, a, b string) (stop func() int) {
 	return func() int { close(done); return <-count }
 }
 
-// TestSwappedPaths has the model use every file tool on a path below a directory that
-// somebody exchanges for a symbolic link all the time: one that leads out of the
-// workspace, and one that leads to files that are protected in it. Nothing is read or
-// written behind the link. The same calls all run before, while the directory stays, and
-// none of them runs afterwards, while the link stays.
+// TestSwappedPaths makes the model use every file tool on a path below a directory that is
+// constantly exchanged for a symbolic link: one that leads out of the workspace, and one that
+// leads to protected files in it. Nothing is read or written through the link. The same calls
+// all run before, while the directory stays, and none of them runs afterwards, while the link
+// stays.
 func TestSwappedPaths(t *testing.T) {
 	rounds := 20
 	if os.Getenv("PARLEY_TEST_LONG") != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// TestTasksSurviveResume: the list of TaskCreate is there when the session goes on in another
-// process.
+// TestTasksSurviveResume checks that the list of TaskCreate is there when the session
+// continues in another process.
 func TestTasksSurviveResume(t *testing.T) {
 	dir, _ := workdir(t)
 	cfg := agent.Config{Cwd: dir, Store: &session.Memory{}}

@@ -17,9 +17,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TestTelemetry checks that both halves tell one trace: the turn of the SDK, in it the
-// turn of the agent, in that its requests and tools; and that what was said is in none
-// of it.
+// TestTelemetry checks that both halves export one trace: the turn of the SDK, in it the turn of the
+// agent, in that its requests and tools; and that it contains no text of the conversation.
 func TestTelemetry(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	traces := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -66,8 +65,8 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// TestTelemetryOfSubagents: the turn of a subagent is exported under the subagent's name, as part of
-// the call that started it, whether that waits for it or not.
+// TestTelemetryOfSubagents checks that the turn of a subagent is exported with the subagent's name,
+// as part of the call that started it, whether or not that call waits for it.
 func TestTelemetryOfSubagents(t *testing.T) {
 	for _, background := range []bool{false, true} {
 		spans := tracetest.NewInMemoryExporter()

@@ -15,8 +15,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// TestToolSearch: 150 tools of the host cost little until they are used. The model finds one,
-// calls it, and a resumed session still shows it.
+// TestToolSearch checks that 150 tools of the host cost little until they are used. The model
+// finds one, calls it, and a resumed session still shows it.
 func TestToolSearch(t *testing.T) {
 	var tools []*parley.Tool
 	for i := range 150 {

@@ -120,7 +120,8 @@ func TestToolServerEdits(t *testing.T) {
 	}
 }
 
-// A call that its client gives up ends, and so does what runs when the server ends.
+// A call that its client cancels ends, and so does everything that runs when the server
+// ends.
 func TestToolServerCancel(t *testing.T) {
 	dir := t.TempDir()
 	cs := toolClient(t, dir, "--allowedTools", "Bash")

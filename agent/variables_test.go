@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
-// TestVariables: the variables of the official command reach the request. The rows are what that
-// command asks for.
+// TestVariables checks that the variables of the official command reach the request. The rows
+// are the requests of that command.
 func TestVariables(t *testing.T) {
 	for _, tt := range []struct {
 		vars, args string
@@ -87,7 +87,7 @@ func requestWith(t *testing.T, vars, args string) (map[string]any, interface{ Ge
 	return body, api.asked[0].Header
 }
 
-// TestSubagentModel: CLAUDE_CODE_SUBAGENT_MODEL is the model of every subagent.
+// TestSubagentModel checks that CLAUDE_CODE_SUBAGENT_MODEL is the model of every subagent.
 func TestSubagentModel(t *testing.T) {
 	dir, _ := workdir(t)
 	s := parleytest.Script(

@@ -47,8 +47,8 @@ func toolResult(t *testing.T, all []wire.Message) (text string, structured json.
 	return "", nil
 }
 
-// TestWebSearch: the provider searches, by a request of its own whose cost is the
-// conversation's.
+// TestWebSearch checks that the provider searches, with a separate request whose cost
+// is part of the conversation's.
 func TestWebSearch(t *testing.T) {
 	api := newEndpoint(t)
 	api.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
@@ -88,8 +88,8 @@ func TestWebSearch(t *testing.T) {
 	}
 }
 
-// TestWebSearchElsewhere: without a provider that searches, an endpoint does, or the
-// model learns that nothing can.
+// TestWebSearchElsewhere checks that without a provider that searches, an endpoint
+// does, or the model learns that nothing can.
 func TestWebSearchElsewhere(t *testing.T) {
 	search := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Key") != "secret" {
@@ -124,8 +124,8 @@ func TestWebSearchElsewhere(t *testing.T) {
 	}
 }
 
-// TestWebFetchAnswer: a small model answers about a page, and costs what it costs. If
-// it fails the page is the answer.
+// TestWebFetchAnswer checks that a small model answers about a page, and that its cost
+// counts. If it fails, the page is the answer.
 func TestWebFetchAnswer(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")

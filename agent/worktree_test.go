@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// repository returns a working directory with files in one commit, and one file that is in none.
+// repository returns a working directory with files in one commit, and one uncommitted file.
 func repository(t *testing.T) (dir string, git func(args ...string) string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -51,7 +51,7 @@ func repository(t *testing.T) (dir string, git func(args ...string) string) {
 
 func call(name string, in map[string]any) *parleytest.Turn { return parleytest.Call(name, in) }
 
-// results returns the results of the calls of a conversation, with what programs get of them.
+// results returns the results of the calls of a conversation, with their structured form.
 func results(all []wire.Message) (texts []string, structured []map[string]any) {
 	for _, m := range all {
 		u, ok := m.(*wire.User)
@@ -70,8 +70,8 @@ func results(all []wire.Message) (texts []string, structured []map[string]any) {
 	return texts, structured
 }
 
-// A conversation that enters a worktree works on the committed files alone, cannot touch anything
-// outside, whatever the mode, and is back where it was when it leaves.
+// A conversation that enters a worktree works only on the committed files, cannot change anything
+// outside, whatever the mode, and returns to its directory when it leaves.
 func TestEnterWorktree(t *testing.T) {
 	dir, git := repository(t)
 	tree := filepath.Join(dir, ".claude", "worktrees", "fix")
@@ -126,8 +126,8 @@ func TestEnterWorktree(t *testing.T) {
 	}
 }
 
-// Edits in a worktree need no more permission than elsewhere, although the way to it leads through
-// .claude; what is protected in it stays so.
+// Edits in a worktree need no more permission than elsewhere, although its path leads through
+// .claude; what is protected in it stays protected.
 func TestWorktreeEditsAreAccepted(t *testing.T) {
 	dir, _ := repository(t)
 	s := parleytest.Script(
@@ -148,8 +148,8 @@ func TestWorktreeEditsAreAccepted(t *testing.T) {
 	}
 }
 
-// A worktree in which nothing changed goes with the conversation, another one stays, and a session
-// that is resumed works in it again, or the model learns that it is gone.
+// A worktree without changes is removed with the conversation, another one stays, and a resumed
+// session works in it again, or the model learns that it is gone.
 func TestWorktreeAtTheEnd(t *testing.T) {
 	dir, git := repository(t)
 	tree := filepath.Join(dir, ".claude", "worktrees", "foo")
@@ -194,7 +194,7 @@ func TestWorktreeAtTheEnd(t *testing.T) {
 	}
 }
 
-// A subagent with a worktree of its own works on a copy; the copy stays if it holds a change.
+// A subagent with its own worktree works on a copy; the copy stays if it contains a change.
 func TestSubagentInWorktree(t *testing.T) {
 	for _, tt := range []struct {
 		name, input, agent, command string
@@ -244,8 +244,8 @@ func TestSubagentInWorktree(t *testing.T) {
 	}
 }
 
-// WorktreeCreate hooks make worktrees in the place of git, and WorktreeRemove hooks remove those. A
-// hook that fails, or names a directory of the repository, makes none.
+// WorktreeCreate hooks create worktrees instead of git, and WorktreeRemove hooks remove those. A
+// hook that fails, or names a directory of the repository, creates none.
 func TestWorktreeHooks(t *testing.T) {
 	for _, tt := range []struct {
 		name, create, want string

@@ -30,8 +30,9 @@ type Start struct {
 	// Inform gives the agent's model a text before its next answer, for example that files were
 	// restored. [Config.Agent] may call it before it returns.
 	Inform func(text string)
-	// Records has the hub read the records of the agent with load, not from its own stores, for
-	// an agent that keeps them elsewhere. [Config.Agent] may call it before it returns.
+	// Records makes the hub read the records of the agent with load, and not from its own
+	// stores, for an agent that keeps them elsewhere. [Config.Agent] may call it before it
+	// returns.
 	Records func(load func(ctx context.Context, id string) ([]json.RawMessage, error))
 }
 

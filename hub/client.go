@@ -103,8 +103,8 @@ type HostLink interface {
 type Args struct {
 	// Args are flags of the command line: --model, --permission-mode, --mcp-config …
 	Args []string `json:"args,omitempty"`
-	// Remote names the token of the agent that connects to parley serve by itself and runs the
-	// session on another machine. Args are its own then.
+	// Remote names the token of an agent that connects to parley serve by itself and runs the
+	// session on another machine. Args are then that agent's own.
 	Remote string `json:"remote,omitempty"`
 }
 

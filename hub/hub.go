@@ -397,7 +397,7 @@ func (s *Session) State(ctx context.Context, by Actor) (*State, error) {
 	return state, err
 }
 
-// Spec returns what [Config.Agent] gets to make the agent of the session from.
+// Spec returns the value from which [Config.Agent] makes the options of the session's agent.
 func (s *Session) Spec(ctx context.Context, by Actor) (spec json.RawMessage, err error) {
 	if err := by.need(MayView, "see the session"); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 )
 
 // A program attaches to a session that somebody else started on a server, sends a prompt,
-// answers its questions and prints what is written.
+// answers its questions and prints the answer.
 func Example() {
 	ctx := context.Background()
 	server := &remote.Server{URL: "https://parley.example.com", Token: os.Getenv("PARLEY_TOKEN"), Session: "1b4e28ba-2fa1-4d3c-a7b5-cd9e8f001234"}

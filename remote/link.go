@@ -14,8 +14,8 @@ import (
 )
 
 // A Link is a stream of bytes in both directions that outlives its connections: each end
-// counts what it received, and what was under way when a connection broke is sent again over
-// the next one. Both ends hold a Link. It is safe for concurrent use.
+// counts the bytes that it received, and bytes that were in transit when a connection broke
+// are sent again over the next one. Both ends hold a Link. It is safe for concurrent use.
 //
 // A message of its WebSockets is either a piece of the stream or a count. See [Link.Serve].
 type Link struct {
@@ -23,21 +23,21 @@ type Link struct {
 	changed sync.Cond
 	in      []byte // received, not read
 
-	received uint64 // bytes, in all
-	told     uint64 // what the other end knows of it
+	received uint64 // bytes in total
+	told     uint64 // the count that the other end knows
 	out      []byte // written, and not known to be received
 	base     uint64 // the number of bytes before out
-	sent     uint64 // the number of bytes that the connection was given
-	turn     uint64 // of the connection that counts
+	sent     uint64 // the number of bytes passed to the connection
+	turn     uint64 // of the current connection
 	closing  bool   // nothing more is written
-	err      error  // why it is over
+	err      error  // why it has ended
 	done     chan struct{}
 }
 
 const (
 	linkPiece = 64 << 10 // bytes in a message
 	linkCount = 32 << 10 // bytes after which a count is sent
-	linkLimit = 16 << 20 // bytes that wait, in each direction
+	linkLimit = 16 << 20 // bytes that may be queued in each direction
 
 	linkBeat  = 20 * time.Second // how often a connection shows that it is alive
 	linkReply = 10 * time.Second // how long the other end may take to answer
@@ -52,10 +52,10 @@ func NewLink() *Link {
 	return l
 }
 
-// Done is closed when the link is over.
+// Done is closed when the link has ended.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// End ends the link for a reason, which Read returns behind what was received.
+// End ends the link for a reason, which Read returns after the received bytes.
 func (l *Link) End(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +70,8 @@ func (l *Link) end(err error) {
 	l.changed.Broadcast()
 }
 
-// Read reads what the other end wrote. It returns [io.EOF] when that was closed.
+// Read reads what the other end wrote. It returns [io.EOF] when the other end closed the
+// link.
 func (l *Link) Read(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +89,8 @@ func (l *Link) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write returns when the bytes are kept. It waits if the other end has not received 16 MB.
+// Write returns when the bytes are queued. It blocks while the other end has not received 16
+// MB.
 func (l *Link) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,8 +120,8 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// Received stops the connection that the link has, if any, and returns how many bytes were
-// received, for the other end to go on from.
+// Received stops the current connection of the link, if any, and returns how many bytes were
+// received, so that the other end can continue from there.
 func (l *Link) Received() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,8 +130,8 @@ func (l *Link) Received() uint64 {
 	return l.received
 }
 
-// Serve uses a connection until it breaks, another one takes its place or the link is over.
-// The other end has received a number of bytes, and knows [Link.Received].
+// Serve uses a connection until it breaks, another one replaces it or the link ends. The
+// other end has received a number of bytes, and knows [Link.Received].
 func (l *Link) Serve(ctx context.Context, conn *websocket.Conn, received uint64) error {
 	defer conn.CloseNow()
 	conn.SetReadLimit(linkPiece + 1)
@@ -171,7 +173,7 @@ func (l *Link) Serve(ctx context.Context, conn *websocket.Conn, received uint64)
 		l.changed.Broadcast()
 	})
 	err := l.send(ctx, conn, turn)
-	if errors.Is(err, errLinkClosing) { // the other end answers when it has read everything
+	if errors.Is(err, errLinkClosing) { // the other end responds when it has read everything
 		err = conn.Close(websocket.StatusNormalClosure, "")
 	}
 	cancel(err)
@@ -189,7 +191,7 @@ func (l *Link) Serve(ctx context.Context, conn *websocket.Conn, received uint64)
 // errLinkClosing ends send when there is nothing more to write.
 var errLinkClosing = errors.New("remote: everything was sent")
 
-// trim forgets what the other end has received.
+// trim removes the bytes that the other end has received.
 func (l *Link) trim(received uint64) {
 	if l.out = l.out[received-l.base:]; len(l.out) == 0 {
 		l.out = nil
@@ -197,7 +199,7 @@ func (l *Link) trim(received uint64) {
 	l.base = received
 }
 
-// send writes what is to be sent.
+// send writes queued bytes and counts.
 func (l *Link) send(ctx context.Context, conn *websocket.Conn, turn uint64) error {
 	for {
 		l.mu.Lock()
@@ -233,7 +235,7 @@ func (l *Link) send(ctx context.Context, conn *websocket.Conn, turn uint64) erro
 	}
 }
 
-// receive takes the messages of the other end.
+// receive processes the messages of the other end.
 func (l *Link) receive(ctx context.Context, conn *websocket.Conn, turn uint64) error {
 	for {
 		_, data, err := conn.Read(ctx)

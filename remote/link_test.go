@@ -19,7 +19,7 @@ import (
 )
 
 // linked returns the two ends of a link and a function that ends them. Its connections break
-// each time a random number of bytes more was read.
+// after random numbers of bytes.
 func linked(t *testing.T, seed uint64, cut *cutter) (here, there *remote.Link, broke func() int) {
 	ctx, cancel := context.WithCancel(testwait.Context(t))
 	here, there = remote.NewLink(), remote.NewLink()
@@ -68,8 +68,8 @@ func linked(t *testing.T, seed uint64, cut *cutter) (here, there *remote.Link, b
 	}
 }
 
-// A cutter calls a function when that many bytes more were written to it, unless everything
-// was by then.
+// A cutter calls a function after a number of bytes was written to it, unless everything was
+// written by then.
 type cutter struct {
 	mu          sync.Mutex
 	until, rest int64
@@ -93,8 +93,8 @@ func (c *cutter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Both directions of a link arrive whole and in order, however often its connections break,
-// and its end arrives behind everything.
+// TestLinkLosesNothing checks that both directions of a link arrive complete and in order,
+// however often its connections break, and that its end arrives after everything else.
 func TestLinkLosesNothing(t *testing.T) {
 	for seed := range uint64(2) {
 		cut := &cutter{rest: 8 << 20}
@@ -140,7 +140,8 @@ func TestLinkLosesNothing(t *testing.T) {
 	}
 }
 
-// A peer that counts wrong, or sends something else, ends its connection.
+// TestHostileLinkPeers checks that a peer that counts wrongly, or sends something else, ends
+// its connection.
 func TestHostileLinkPeers(t *testing.T) {
 	for name, message := range map[string][]byte{
 		"a count above what was sent": {1, 0, 0, 0, 0, 0, 0, 1, 0},

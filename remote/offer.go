@@ -15,14 +15,15 @@ import (
 	"github.com/coder/websocket"
 )
 
-// The protocol by which an agent offers itself to a parley serve. The agent connects with
-// the headers below; the server answers with those of the stream. On the [Link] the server
-// sends lines: {"records":ID} asks for the records of a session, which are the answer, and
-// {"start":ARGS} starts the agent, whose lines follow. An agent that ended offers itself anew.
+// The protocol by which an agent offers itself to a parley serve. The agent connects with the
+// headers below; the server responds with those of the stream. On the [Link] the server sends
+// lines: {"records":ID} asks for the records of a session, which are the response, and
+// {"start":ARGS} starts the agent, whose lines follow. An agent that ended offers itself
+// again.
 const (
 	Subprotocol    = "parley.agent.v1"
 	HeaderSession  = "Parley-Session"  // the id of the session
-	HeaderDir      = "Parley-Dir"      // where it works, escaped as the path of a URL
+	HeaderDir      = "Parley-Dir"      // its working directory, escaped as the path of a URL
 	HeaderStream   = "Parley-Stream"   // the id of the link
 	HeaderReceived = "Parley-Received" // bytes of the link that the sender has received
 )
@@ -37,22 +38,23 @@ type Request struct {
 type Offer struct {
 	// URL is the address, such as "wss://parley.example.com/v1/agent". Token may be empty.
 	URL, Token string
-	// Session is the id of the session, and Dir where it works.
+	// Session is the id of the session, and Dir is its working directory.
 	Session, Dir string
-	// Records returns the last records of a session of this machine, none if there is none.
+	// Records returns the last records of a session on this machine, none if the session does
+	// not exist.
 	Records func(ctx context.Context, id string) ([]json.RawMessage, error)
-	// Run is the agent. It is called each time the server starts it.
+	// Run runs the agent. It is called each time the server starts it.
 	Run func(ctx context.Context, args []string, stream io.ReadWriter) error
-	// Plain is called in place of Run for a server that is no parley serve. The stream begins
-	// at once.
+	// Plain is called instead of Run for a server that is not a parley serve. The stream
+	// starts at once.
 	Plain func(ctx context.Context, stream io.ReadWriter) error
-	// OnRetry is called with the reason before it connects again. It may be nil.
+	// OnRetry is called with the reason before Serve connects again. It may be nil.
 	OnRetry func(error)
 	// Client makes the requests. Nil means [http.DefaultClient].
 	Client *http.Client
 }
 
-// Serve serves until ctx ends or the server refuses the agent. If the server cannot be
+// Serve serves until ctx ends or the server rejects the agent. If the server cannot be
 // reached, Serve tries again, except the first time.
 func (o *Offer) Serve(ctx context.Context) error {
 	conn, resp, err := o.dial(ctx, nil)
@@ -80,8 +82,8 @@ func (o *Offer) Serve(ctx context.Context) error {
 	return err
 }
 
-// keep gives a link one connection after the other, until it is over. The error is that of a
-// server that does not want the agent any more.
+// keep gives a link one connection after the other, until it ends. It returns an error if the
+// server rejects the agent.
 func (o *Offer) keep(ctx context.Context, link *Link, conn *websocket.Conn, resp http.Header) error {
 	defer link.Close()
 	stream := resp.Get(HeaderStream)
@@ -104,7 +106,7 @@ func (o *Offer) keep(ctx context.Context, link *Link, conn *websocket.Conn, resp
 		}
 		conn, resp, err = o.redial(ctx, http.Header{HeaderStream: {stream}, HeaderReceived: {strconv.FormatUint(link.Received(), 10)}})
 		if errors.Is(err, errGone) {
-			return nil // the server has another agent, or was started anew
+			return nil // the server has another agent, or was restarted
 		}
 		if err != nil {
 			return err
@@ -112,13 +114,13 @@ func (o *Offer) keep(ctx context.Context, link *Link, conn *websocket.Conn, resp
 	}
 }
 
-// answer answers the server until the agent has run.
+// answer responds to the server until the agent has run.
 func (o *Offer) answer(ctx context.Context, link *Link) error {
 	in := bufio.NewReaderSize(link, 64<<10)
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
-			return nil // keep knows why
+			return nil // keep returns the reason
 		}
 		var r Request
 		if err := json.Unmarshal(line, &r); err != nil {
@@ -145,10 +147,10 @@ func (o *Offer) answer(ctx context.Context, link *Link) error {
 	}
 }
 
-// errGone is the answer to a link that the server does not have.
+// errGone means that the server does not have the link.
 var errGone = errors.New("remote: the server does not know this connection any more")
 
-// refusedError is the answer of a server that does not want the agent.
+// refusedError means that the server rejects the agent.
 type refusedError struct{ error }
 
 func (o *Offer) dial(ctx context.Context, stream http.Header) (*websocket.Conn, http.Header, error) {
@@ -161,7 +163,7 @@ func (o *Offer) dial(ctx context.Context, stream http.Header) (*websocket.Conn, 
 	return dial(ctx, o.URL, o.Token, o.Client, header, Subprotocol)
 }
 
-// redial dials until the server answers.
+// redial dials until the server responds.
 func (o *Offer) redial(ctx context.Context, stream http.Header) (*websocket.Conn, http.Header, error) {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 30*time.Second) {
 		conn, header, err := o.dial(ctx, stream)

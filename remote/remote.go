@@ -1,13 +1,13 @@
 // Package remote connects to agents on other machines over WebSockets.
 //
-// A [Server] is a [transport.Dialer] for the sessions of a parley serve. A program drives
-// such a session as it drives an agent of its own:
+// A [Server] is a [transport.Dialer] for the sessions of a parley serve. A program drives such a session like its
+// own agent:
 //
 //	server := &remote.Server{URL: "https://parley.example.com", Token: token}
 //	for m, err := range parley.Query(ctx, "Fix the build.", &parley.Options{Cwd: "/srv/project", Dialer: server}) {
 //
-// Hooks, tools and permission callbacks work as usual. The session stays when the program
-// ends, and others can watch it.
+// Hooks, tools and permission callbacks work as usual. The session stays when the program ends, and others can watch
+// it.
 package remote
 
 import (
@@ -31,8 +31,7 @@ import (
 type Server struct {
 	// URL is the address of the server, such as "https://parley.example.com". Required.
 	URL string
-	// Token is one that parley serve made: of the scope drive to use a session, admin to
-	// create one.
+	// Token is a token of parley serve: with the scope drive to use a session, admin to create one.
 	Token string
 	// Session is the id of the session that every Dial attaches to. If it is empty, every
 	// Dial creates one: in the directory [transport.Spec.Dir] of the server's machine, with
@@ -193,7 +192,7 @@ type lines struct {
 	ctx  context.Context
 	end  context.CancelFunc
 	in   []byte // received, not read
-	out  []byte // the beginning of a line that was written
+	out  []byte // the start of a line that was written
 
 	closed atomic.Bool // by this end
 }

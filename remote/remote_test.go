@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// newServer serves a hub whose agents play a script. It returns its address and a token
-// for everything.
+// newServer serves a hub whose agents play a script. It returns the hub, and a server
+// with its address and a token for everything.
 func newServer(t *testing.T, model *pt.Model) (*hub.Hub, *remote.Server) {
 	t.Helper()
 	h, err := hub.New(hub.Config{Backend: new(hub.Memory), Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
@@ -84,8 +84,8 @@ func newServer(t *testing.T, model *pt.Model) (*hub.Hub, *remote.Server) {
 	return h, &remote.Server{URL: "http://" + l.Addr().String(), Token: token}
 }
 
-// A program drives a session of a server with hooks, a permission callback and a tool of
-// its own, leaves, and comes back.
+// TestServer checks that a program drives a session of a server with hooks, a permission
+// callback and its own tool, leaves, and comes back.
 func TestServer(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a")
@@ -148,7 +148,7 @@ func ask(t *testing.T, prompt string, opts *parley.Options) (text string, err er
 	return r.Result, nil
 }
 
-// Mistakes say what to do.
+// TestServerMistakes checks that errors explain what to do.
 func TestServerMistakes(t *testing.T) {
 	_, server := newServer(t, pt.Script(pt.Say("Hello.").Always()).Model())
 	dir := t.TempDir()

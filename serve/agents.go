@@ -22,9 +22,9 @@ import (
 	"github.com/parley-go/parley/transport"
 )
 
-// Agents are those of other machines, which connect to the server by themselves: see
-// [remote.Offer]. A session of such an agent is as every other; its prompts wait while the
-// agent is away. The zero value is ready to use.
+// Agents are agents on other machines, which connect to the server by themselves: see
+// [remote.Offer]. A session of such an agent is like any other; its prompts are queued while
+// the agent is away. The zero value is ready to use.
 //
 // An Agents belongs to one hub and one server: [Agents.Wrap] and [Config.Agents].
 type Agents struct {
@@ -42,8 +42,8 @@ type remoteAgent struct {
 	away   *time.Timer // ends the link
 }
 
-// awayTime is how long a connection of an agent may be down before the agent counts as gone.
-// Another one may run the session then, or the same one anew.
+// awayTime is how long the connection of an agent may be down before the agent counts as
+// gone. Then another agent may run the session, or the same one with a new link.
 const awayTime = 5 * time.Minute
 
 var (
@@ -52,8 +52,8 @@ var (
 	errAgentStream   = &problem{http.StatusGone, "gone", "the server does not know this connection any more"}
 )
 
-// Wrap returns a [hub.Config.Agent] that waits for the agent of a session that has one of its
-// own, and uses next for the others.
+// Wrap returns a [hub.Config.Agent] that waits for the remote agent of a session that has
+// one, and calls next for other sessions.
 func (x *Agents) Wrap(next func(context.Context, hub.Start) (*parley.Options, error)) func(context.Context, hub.Start) (*parley.Options, error) {
 	return func(ctx context.Context, start hub.Start) (*parley.Options, error) {
 		var spec hub.Args
@@ -64,7 +64,7 @@ func (x *Agents) Wrap(next func(context.Context, hub.Start) (*parley.Options, er
 	}
 }
 
-// options waits for the agent of a session.
+// options waits for the agent of a session and returns its options.
 func (x *Agents) options(ctx context.Context, start hub.Start, name string) (*parley.Options, error) {
 	link, err := x.take(ctx, start.ID, name)
 	if err != nil {
@@ -100,7 +100,7 @@ func (x *Agents) options(ctx context.Context, start hub.Start, name string) (*pa
 	})}, nil
 }
 
-// take waits for an agent of a session. One that was taken before is not used again.
+// take waits for an agent of a session and reserves it. An agent is used only once.
 func (x *Agents) take(ctx context.Context, id, name string) (*remote.Link, error) {
 	for {
 		x.mu.Lock()
@@ -116,7 +116,7 @@ func (x *Agents) take(ctx context.Context, id, name string) (*remote.Link, error
 		}
 		x.mu.Unlock()
 		if a != nil {
-			a.link.End(errAgentReplaced) // it offers itself anew
+			a.link.End(errAgentReplaced) // it will offer itself again
 		}
 		select {
 		case <-bell:
@@ -126,7 +126,7 @@ func (x *Agents) take(ctx context.Context, id, name string) (*remote.Link, error
 	}
 }
 
-// add adds an agent, which takes the place of the one that the session had.
+// add adds an agent, which replaces the previous one of the session.
 func (x *Agents) add(id string, a *remoteAgent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -144,7 +144,7 @@ func (x *Agents) add(id string, a *remoteAgent) {
 	}
 }
 
-// find returns the agent whose link has an id.
+// find returns the agent with a link id, or nil.
 func (x *Agents) find(id, name, stream string) *remoteAgent {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -163,7 +163,7 @@ func over(l *remote.Link) bool {
 	}
 }
 
-// remove forgets an agent whose link is over.
+// remove removes an agent whose link has ended.
 func (x *Agents) remove(id string, a *remoteAgent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -173,7 +173,7 @@ func (x *Agents) remove(id string, a *remoteAgent) {
 	}
 }
 
-// agentSocket is the connection of an agent.
+// agentSocket serves the connection of an agent.
 func agentSocket(c *call) {
 	a, received, err := c.offered()
 	if err != nil {
@@ -185,7 +185,7 @@ func agentSocket(c *call) {
 	c.w.Header().Set(remote.HeaderReceived, strconv.FormatUint(a.link.Received(), 10))
 	conn, err := c.accept(remote.Subprotocol)
 	if err != nil {
-		return // it has answered
+		return // Accept has responded
 	}
 	if fresh {
 		c.s.note(c.r, c.identity, http.StatusOK, "")
@@ -200,8 +200,8 @@ func agentSocket(c *call) {
 	}
 }
 
-// offered returns the agent that a request offers or goes on with, and how many bytes of the
-// server it has received. The session is created if there is none.
+// offered returns the agent that a request offers or resumes, and how many bytes from the
+// server it has received. It creates the session if there is none.
 func (c *call) offered() (*remoteAgent, uint64, error) {
 	h, ctx := c.r.Header, c.r.Context()
 	id, stream := h.Get(remote.HeaderSession), h.Get(remote.HeaderStream)
@@ -223,7 +223,7 @@ func (c *call) offered() (*remoteAgent, uint64, error) {
 	case err != nil || dir == "" || len(dir) > 4096:
 		return nil, 0, badRequest("%s is not a directory", remote.HeaderDir)
 	}
-	// What the agent's token may do is only this.
+	// The token of an agent allows only this.
 	by := hub.Actor{Name: c.Name, From: c.From, Rights: hub.Everything}
 	mine := hub.Args{Remote: c.Name}.Spec()
 	spec, err := c.s.cfg.Hub.Session(id).Spec(ctx, by)

@@ -56,8 +56,8 @@ type Config struct {
 	// ACP serves the Agent Client Protocol to an editor that connects at /acp, like acp.Serve. Nil
 	// means that there is no such path.
 	ACP func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error
-	// Agents are those of other machines, which connect at /v1/agent. Nil means that there is
-	// no such path.
+	// Agents are the agents on other machines, which connect at /v1/agent. Nil means that there is no
+	// such path.
 	Agents *Agents
 	// Notify is called when a session needs attention, one call at a time. It may be nil.
 	Notify func(context.Context, Notice) error

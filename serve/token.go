@@ -35,7 +35,7 @@ const (
 	ScopeAdmin   Scope = "admin"   // create and remove sessions, tokens and worktrees
 )
 
-// ScopeAgent is beside the others: an agent of another machine offers itself, and does
+// ScopeAgent is separate from the others: an agent on another machine may offer itself, and do
 // nothing else. Of the others only [ScopeAdmin] includes it.
 const ScopeAgent Scope = "agent"
 

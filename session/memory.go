@@ -14,17 +14,18 @@ import (
 // concurrent use.
 type Memory struct {
 	shards [64]memoryShard
-	last   atomic.Int64 // its clock, in milliseconds, never stands still
+	last   atomic.Int64 // its clock in milliseconds, which always increases
 }
 
-// A memoryShard holds some of the sessions, so that those who write others need not wait.
+// A memoryShard holds some of the sessions, so that writers of other sessions need not
+// wait.
 type memoryShard struct {
 	mu     sync.Mutex
 	logs   map[string]map[Key]*memoryLog // by the id of the session
 	leases map[string]*memoryLease       // the same
 }
 
-// shard returns the shard of a session, which the caller locks.
+// shard returns the shard of a session. The caller locks it.
 func (m *Memory) shard(id string) *memoryShard {
 	h := uint32(2166136261) // FNV-1a
 	for i := range len(id) {

@@ -157,11 +157,12 @@ func runForServer(ctx context.Context, p *process, cfg agent.Config, flags *cli.
 	return status
 }
 
-// lastRecords is how many records of a session a server gets, to find what it has missed.
+// lastRecords is how many records of a session a server gets, to find those that it has
+// missed.
 const lastRecords = 1000
 
-// ofServer returns the flags that a server may set: those of its own connection. The others
-// are the choice of whoever started the agent.
+// ofServer returns the flags that a server may set: those of its own connection. The person
+// who started the agent chooses the others.
 func ofServer(args []string) (kept []string) {
 	for i, arg := range args {
 		switch name, value, joined := strings.Cut(arg, "="); name {

@@ -53,7 +53,7 @@ func String(object []byte, name string) string {
 // Set returns an object with a member set to a value: in place if it exists, else at
 // the end. The object itself does not change.
 func Set(object []byte, name, value string) []byte {
-	// The member at the end is found without a walk through what may be megabytes.
+	// Find the last member without scanning what may be megabytes.
 	if rest, ok := bytes.CutSuffix(object, []byte("}")); ok {
 		if rest, ok = bytes.CutSuffix(rest, []byte(value)); ok && bytes.HasSuffix(rest, []byte(`,"`+name+`":`)) {
 			return object

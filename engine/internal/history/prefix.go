@@ -148,7 +148,7 @@ type Request struct {
 	Thinking  json.RawMessage // nil omits it
 	Output    json.RawMessage // nil omits it
 	NoTools   bool            // the model sees the tools but cannot call them
-	Grows     bool            // the same conversation is sent again, with more behind it
+	Grows     bool            // the same conversation is sent again with more messages
 	User      string
 }
 

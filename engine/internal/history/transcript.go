@@ -23,18 +23,18 @@ type Transcript struct {
 	heldID  string // id of their message
 	serving bool   // a call is among them
 
-	written // of a conversation that is sent again and again
+	written // for a conversation that is sent again and again
 }
 
-// written is the beginning of a conversation as requests have it, so that a request costs
-// what is new in it. Its messages do not change any more, and their blocks are in its pieces.
+// written is the encoded start of a conversation, so that a request costs only what is new in
+// it. Its messages do not change any more, and their blocks are in its pieces.
 type written struct {
 	pieces [][]byte
 	n      int // messages
 	size   int // of their blocks
 }
 
-// pieceSize is how long a piece is, unless one message is longer.
+// pieceSize is the size of a piece, unless one message is longer.
 const pieceSize = 32 << 10
 
 // A Message is one message of the API.
@@ -295,16 +295,16 @@ func cached(block json.RawMessage) json.RawMessage {
 	return append(append(out, cacheControl...), '}')
 }
 
-// AppendMessages writes the messages as a request has them. Without mark they have no
+// AppendMessages appends the messages in the form of a request. Without mark they have no
 // breakpoints.
 func (t *Transcript) AppendMessages(dst []byte, mark bool) []byte {
 	return append(dst, bytes.Join(t.messages(nil, mark, false), nil)...)
 }
 
-// messages appends the pieces of the messages. Two of the four breakpoints are here: behind
-// the last message, and behind the user's message before it, so that a long turn still finds
-// what the one before it wrote. Without mark there are none. If the conversation grows, the
-// messages before these are written once.
+// messages appends the pieces of the messages. Two of the four breakpoints are here: after the
+// last message, and after the user's message before it, so that a long turn still finds what
+// the previous one wrote. Without mark there are none. If the conversation grows, the messages
+// before these are encoded once.
 func (t *Transcript) messages(pieces [][]byte, mark, grows bool) [][]byte {
 	last := len(t.Messages) - 1
 	marks := [2]int{last + 1, last + 1} // the messages that are marked
@@ -337,7 +337,8 @@ func (t *Transcript) messages(pieces [][]byte, mark, grows bool) [][]byte {
 	return append(pieces, append(tail, ']'))
 }
 
-// begin appends a message of the user if the first one is not: the API wants the user to begin.
+// begin appends a message of the user if the first one is not, because the API requires the
+// user to begin.
 func (t *Transcript) begin(dst []byte) []byte {
 	if len(t.Messages) > 0 && t.Messages[0].Role != "user" {
 		dst = append(dst, `{"role":"user","content":[{"type":"text","text":"(no content)"}]},`...)
@@ -363,11 +364,11 @@ func (m Message) append(dst []byte, own bool) (out []byte, blocks []json.RawMess
 	return append(dst, "]}"...), blocks
 }
 
-// write writes the messages before the one with an index, each with a comma behind it.
+// write encodes the messages before the one with an index, each followed by a comma.
 func (t *Transcript) write(before int) {
 	for ; t.n < before; t.n++ {
 		m := &t.Messages[t.n]
-		need := m.size() + len(m.Blocks) + 128 // with the one that begins
+		need := m.size() + len(m.Blocks) + 128 // including the one that begins
 		if n := len(t.pieces); n == 0 || cap(t.pieces[n-1])-len(t.pieces[n-1]) < need {
 			t.pieces = append(t.pieces, make([]byte, 0, max(need, pieceSize)))
 		}
