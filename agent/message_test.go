@@ -135,8 +135,8 @@ func mentionsAll(r *parleytest.Request, texts ...string) error {
 	return nil
 }
 
-// TestSendMessageRunning: a running subagent receives the message after its next tool call, or
-// by a turn of its own if it has none left, exactly once.
+// TestSendMessageRunning checks that a running subagent receives the message after its next
+// tool call, or in a separate turn if it has none left, exactly once.
 func TestSendMessageRunning(t *testing.T) {
 	heard := parleytest.Check("the message once", func(r *parleytest.Request) error {
 		if n := strings.Count(string(r.Body), "also this"); n != 1 {

@@ -71,7 +71,7 @@ type agentRun struct {
 	closing bool
 	calls   int       // control requests in progress
 	idle    time.Time // since when it has had nothing to do
-	trace   string    // the span of the prompt that it was started for
+	trace   string    // the span of the prompt for which it was started
 	waits   []Waiting // for the host
 }
 

@@ -92,10 +92,11 @@ type Backend interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// A Broadcaster is a [Backend] that also carries what is not kept, such as the pieces of an answer, to the
-// processes that follow a session: their Read yields it as entries of [KindLive].
+// A Broadcaster is a [Backend] that also sends messages that are not recorded, such as the pieces of an
+// answer, to the processes that follow a session: their Read yields them as entries of [KindLive].
 type Broadcaster interface {
-	// Broadcast sends something to those who follow the session now. It waits for nobody, and may be lost.
+	// Broadcast sends a message to the current followers of the session. It does not wait, and the message
+	// may be lost.
 	Broadcast(id string, data json.RawMessage)
 }
 

@@ -1,17 +1,16 @@
 // Package hub runs sessions that outlive their connections.
 //
-// A session is a conversation with an agent, to which any number of people, programs
-// and schedules attach. Everything that they see, and everything that was accepted,
-// asked, answered and owned, is an entry of the session's journal, numbered 1, 2, 3 …
-// A viewer that attaches names the last number that it has and receives every later entry
+// A session is a conversation with an agent, to which any number of people, programs and schedules attach. The
+// session's journal records everything that they see, and every prompt, question, answer and owner, as entries
+// numbered 1, 2, 3 … A viewer that attaches names the last number that it has and receives every later entry
 // exactly once and in order, across reconnects, crashes and changes of the owner.
 //
 // # Front ends
 //
-// A terminal, a server or an editor uses a hub by a [Client]. It is the same for a hub in
-// this process ([Hub.Client]), for that of another process (socket.NewClient), and for
-// whichever there is: socket.Join joins the hub that runs, holds one in this process if
-// none does, and goes on with the next one when a hub is killed.
+// A terminal, a server or an editor uses a hub through a [Client]. It is the same for a hub in this process
+// ([Hub.Client]), for one in another process (socket.NewClient), and for whichever is running: socket.Join joins
+// the running hub, holds one in this process if there is none, and continues with the next one when a hub is
+// killed.
 //
 //	c, err := socket.Join(ctx, path, me, nil, func(socket.Own) (*hub.Hub, error) { return hub.New(cfg) })
 //	defer c.Close()
@@ -31,36 +30,32 @@
 //	err = hub.Call(ctx, c, id, &wire.SetModel{Model: "sonnet"}, nil) // any control request
 //	link, err := c.Host(ctx, id, hub.HostOptions{Initialize: …, Handle: …}) // hooks, tools, callbacks
 //
-// A viewer keeps the number of the last entry that it received. When Attach ends with a
-// [*LaggedError], it attaches again behind that number. Pieces of an answer may be left
-// out; the whole message always follows as a frame.
+// A viewer keeps the number of the last entry that it received. When Attach ends with a [*LaggedError], it
+// attaches again behind that number. Pieces of an answer may be left out; the whole message always follows as a
+// frame.
 //
-// A session that another process holds can be watched, prompted, answered and
-// interrupted. Its viewers receive whole messages, and pieces if the
-// backend is a [Broadcaster]. Calls that need its agent
-// in this process, such as Rewind and Host, return [ErrLocked].
+// A session that another process holds can be watched, prompted, answered and interrupted. Its viewers receive
+// whole messages, and pieces if the backend is a [Broadcaster]. Calls that need its agent in this process, such
+// as Rewind and Host, return [ErrLocked].
 //
 // # The journal
 //
-// An [Entry] is a frame (a message of the agent, as every viewer receives it), an
-// entry of the hub itself (a prompt, a question, an answer, a new owner …), or a
-// record of the agent's session log. Frames and entries of the hub have a number;
-// records have none. Messages that are not worth keeping, such as the pieces of an answer
+// An [Entry] is a frame (a message of the agent, as every viewer receives it), an entry of the hub itself (a
+// prompt, a question, an answer, a new owner …), or a record of the agent's session log. Frames and entries of
+// the hub have a number; records have none. Messages that are not worth keeping, such as the pieces of an answer
 // that is being written, go to viewers and not into the journal.
 //
-// The order is always the same: first the agent's record, then the frame that shows
-// it, then the viewers. After a crash the journal may lack frames of the last records,
-// never the reverse; they are added, marked as recovered, when the session is opened.
-// Nothing that was added is ever changed: a conversation that is rewound, cleared or
-// compacted goes on with new entries.
+// The order is always the same: first the agent's record, then the frame that shows it, then the viewers. After
+// a crash the journal may lack frames of the last records, never the reverse. The hub adds those frames, marked
+// as recovered, when it opens the session. Entries never change: a conversation that is rewound, cleared or
+// compacted continues with new entries.
 //
 // # Backends
 //
-// A [Backend] stores journals. [Files] is for one machine, [Memory] for tests and
-// simulations. A session has one owner: a process that holds its lease and has
-// appended an owner entry. Every append names the number that it expects to be the
-// last; an owner that was paused and replaced expects the wrong one and fails.
+// A [Backend] stores journals. [Files] is for one machine, [Memory] for tests and simulations. A session has one
+// owner: a process that holds its lease and has appended an owner entry. Every append names the number that it
+// expects to be the last; an owner that was paused and replaced expects the wrong one and fails.
 //
-// The package has no network types and waits for nothing but channels, timers and
-// short system calls, so that it runs inside testing/synctest.
+// The package has no network types and waits only for channels, timers and short system calls, so that it runs
+// inside testing/synctest.
 package hub

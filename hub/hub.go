@@ -536,8 +536,8 @@ func (s *Session) Prompt(ctx context.Context, by Actor, m *wire.User) (uuid stri
 
 type traceKey struct{}
 
-// WithTrace returns a context for [Session.Prompt] with a span of OpenTelemetry, as the header traceparent has it.
-// It becomes the parent of the spans of the agent that the prompt starts, wherever that runs.
+// WithTrace returns a context for [Session.Prompt] with an OpenTelemetry span, in the form of the header
+// traceparent. The span becomes the parent of the spans of the agent that the prompt starts, wherever that runs.
 func WithTrace(ctx context.Context, traceparent string) context.Context {
 	return context.WithValue(ctx, traceKey{}, traceparent)
 }

@@ -81,7 +81,7 @@ type Prompt struct {
 	// Schedule is the schedule that sent the prompt, and Due is when it was due.
 	Schedule string     `json:"schedule,omitempty"`
 	Due      *time.Time `json:"due,omitempty"`
-	// Trace is the span in which it was sent: see [WithTrace].
+	// Trace is the span in which the prompt was sent: see [WithTrace].
 	Trace string `json:"trace,omitempty"`
 }
 

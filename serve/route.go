@@ -226,7 +226,7 @@ func (s *Server) mount() {
 	})
 }
 
-// traceparent matches the header of the W3C that names a span.
+// traceparent matches the W3C header that names a span.
 var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
 // dispatch checks the sender of a request and calls its route. The context of a route

@@ -125,8 +125,8 @@ func digestOf(head, tail []byte) *digest {
 	return d
 }
 
-// lastTexts are the last texts of some members at the top level of lines, as JSON; nil are
-// those that were not found.
+// lastTexts are the last texts of some members at the top level of lines, as JSON; nil if not
+// found.
 type lastTexts [6][]byte
 
 const (
@@ -138,7 +138,8 @@ const (
 	gitBranch
 )
 
-// read looks for all of them, or for the titles that were not found yet. Lines may be cut off.
+// read searches for all of them, or for the titles that were not found yet. Lines may be cut
+// off.
 func (l *lastTexts) read(lines []byte, titles bool) {
 	names, before := [...]string{"customTitle", "aiTitle", "lastPrompt", "summary", "tag", "gitBranch"}, *l
 	if titles && !bytes.Contains(lines, []byte(`Title"`)) {

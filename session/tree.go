@@ -66,8 +66,8 @@ type head struct {
 	toolUseID, outcome       string
 }
 
-// readLines calls f for every line of a log that ends in a newline, with its
-// place, and returns what follows the last newline, and where. A line is good until f returns.
+// readLines calls f for every complete line of a log, with its offset, and returns the text
+// after the last newline, and its offset. A line is valid until f returns.
 func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, rest []byte, err error) {
 	room := make([]byte, 256<<10)
 	buf := room[:0]
@@ -106,10 +106,10 @@ func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, re
 	}
 }
 
-// headOf takes the top level of a line apart. Not everything that is JSON is a record.
+// headOf parses the top level of a line. Not every JSON value is a record.
 func headOf(d *jsontext.Decoder, line []byte) (head, error) {
 	var h head
-	if h.readPlain(line) { // by far the most
+	if h.readPlain(line) { // by far the most common
 		return h, nil
 	}
 	return readHead(d, line)
@@ -200,10 +200,9 @@ func readHead(d *jsontext.Decoder, line []byte) (head, error) {
 	return h, nil
 }
 
-// readPlain is headOf for a line without control characters, of which only the places of its
-// members are looked at: a long text is skipped at the speed of memory. It reports false if
-// the line must be looked at more closely. A record that it lets through and that is not JSON
-// fails when it is decoded.
+// readPlain is headOf for a line without control characters. It looks only at the offsets of
+// members, and skips a long text at the speed of memory. It reports false if the line needs a
+// closer look. A record that passes and is not JSON fails when it is decoded.
 func (h *head) readPlain(line []byte) bool {
 	plain := !hasControls(line)
 	return plain && rawjson.Walk(line, func(name, value []byte) {
@@ -261,7 +260,7 @@ func isPlainText(v []byte) bool {
 	return true
 }
 
-// hasControls reports whether a line has a byte below a space, which no JSON string may have.
+// hasControls reports whether a line has a control character, which no JSON string may have.
 func hasControls(line []byte) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; len(line) >= 8; line = line[8:] {
