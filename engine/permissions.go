@@ -26,7 +26,7 @@ type permissions struct {
 	mode       wire.PermissionMode
 	modeBefore wire.PermissionMode // the mode before plan mode
 	policy     *policy.Policy
-	self       *crew.Narrowing // limits of its agent, if it runs as one and is no subagent
+	self       *crew.Narrowing // limits of its agent, if it runs as one and is not a subagent
 
 	allowBypass bool                           // see [Config]
 	fixedAllows bool                           // see [Config]

@@ -8,7 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// FuzzReadPlain: of a line that is JSON, the quick look finds what the strict one finds, or asks for it.
+// FuzzReadPlain checks that for a line of JSON readPlain returns the same as the strict parser, or
+// reports false.
 func FuzzReadPlain(f *testing.F) {
 	for _, line := range []string{
 		`{"parentUuid":null,"isSidechain":false,"type":"user","message":{"role":"user","content":[{"type":"text","text":"a \"quoted\" {word}"}]},"uuid":"u","timestamp":"t"}`,

@@ -297,7 +297,7 @@ func (t *touching) otherWay(dir string) bool {
 }
 
 // dirOf returns the directory, with links followed, of a pattern of anything below it, or ""
-// if it is no such pattern.
+// if it is not such a pattern.
 func (j *disk) dirOf(pat []rune) string {
 	i := slices.IndexFunc(pat, func(r rune) bool { return r == shell.AnyText || r == shell.AnyDeep })
 	if i < 0 || slices.ContainsFunc(pat[:i], func(r rune) bool { return r < 0 }) {

@@ -227,7 +227,7 @@ func (h *History) Prune(window, below int64, record func(*session.Entry) error) 
 }
 
 // withoutResult returns a tool result with its content removed, and the id of the call. ok
-// is false if the block is no result, or is too small.
+// is false if the block is not a result, or is too small.
 func withoutResult(block json.RawMessage) (out json.RawMessage, id string, ok bool) {
 	if len(block) < pruneSmall {
 		return nil, "", false
