@@ -28,7 +28,7 @@ type cliRun struct {
 // driven by the same lines against the same API on loopback, which answers at once.
 func compareAgents(b *board, official, ours string, n int) error {
 	const rounds = 50
-	type side struct{ start, answer, round, peak, peak200 []float64 }
+	type side struct{ start, answer, round, shell, walled, peak, peak200 []float64 }
 	var theirs, mine side
 	for range n {
 		for _, s := range []struct {
@@ -47,6 +47,13 @@ func compareAgents(b *board, official, ours string, n int) error {
 			s.to.answer = append(s.to.answer, ms(one.result))
 			s.to.peak = append(s.to.peak, one.peak)
 			s.to.round = append(s.to.round, ms(many.result-one.result)/rounds)
+			for command, to := range map[string]*[]float64{"echo one": &s.to.shell, "cat a.txt": &s.to.walled} {
+				many, err := runTurns(s.cli, bashCalls(command, rounds), func(cmd *exec.Cmd) { cmd.Args = append(cmd.Args, "--allowedTools", "Bash(echo:*)") })
+				if err != nil {
+					return err
+				}
+				*to = append(*to, ms(many.result-one.result)/rounds)
+			}
 		}
 	}
 	for _, s := range []struct {
@@ -68,8 +75,10 @@ func compareAgents(b *board, official, ours string, n int) error {
 		b.add(r)
 	}
 	row("start to init", "ms", theirs.start, mine.start, 20)
-	row("start to result", "ms", theirs.answer, mine.answer, 20)
-	row("one tool round", "ms", theirs.round, mine.round, 10)
+	row("start to result", "ms", theirs.answer, mine.answer, 20, 7)
+	row("one tool round (Read)", "ms", theirs.round, mine.round, 10, 1.2)
+	row("one shell round, allowed by a rule", "ms", theirs.shell, mine.shell, 0, 4)
+	row("one shell round, behind the read wall", "ms", theirs.walled, mine.walled, 0, 8.5)
 	row("peak memory, one turn", "MB", theirs.peak, mine.peak, 8, 14)
 	row("peak memory, 200 tool rounds", "MB", theirs.peak200, mine.peak200, 8, 16)
 	size := func(path string) []float64 {
@@ -108,6 +117,24 @@ func agentCommand(cli, dir, api string) *exec.Cmd {
 // runCLI has a command answer one prompt with so many Read calls before. Its command
 // line may be changed before it starts.
 func runCLI(cli string, rounds int, change ...func(*exec.Cmd)) (r cliRun, err error) {
+	return runTurns(cli, func(file string) (turns []*parleytest.Turn) {
+		if rounds > 0 {
+			turns = append(turns, parleytest.Call("Read", map[string]string{"file_path": file}).Times(rounds))
+		}
+		return turns
+	}, change...)
+}
+
+// bashCalls returns so many calls of Bash.
+func bashCalls(command string, rounds int) func(string) []*parleytest.Turn {
+	return func(string) []*parleytest.Turn {
+		return []*parleytest.Turn{parleytest.Call("Bash", map[string]string{"command": command, "description": "prints"}).Times(rounds)}
+	}
+}
+
+// runTurns has a command answer one prompt, after turns of the model that may use a file in its
+// directory, a.txt.
+func runTurns(cli string, before func(file string) []*parleytest.Turn, change ...func(*exec.Cmd)) (r cliRun, err error) {
 	dir, err := os.MkdirTemp("", "parley-bench-")
 	if err != nil {
 		return r, err
@@ -117,11 +144,7 @@ func runCLI(cli string, rounds int, change ...func(*exec.Cmd)) (r cliRun, err er
 	if err := os.WriteFile(file, []byte("one\ntwo\nthree\n"), 0o600); err != nil {
 		return r, err
 	}
-	var turns []*parleytest.Turn
-	if rounds > 0 {
-		turns = append(turns, parleytest.Call("Read", map[string]string{"file_path": file}).Times(rounds))
-	}
-	turns = append(turns, parleytest.Say("Done."))
+	turns := append(before(file), parleytest.Say("Done."))
 	api := parleytest.NewHandler(parleytest.Script(turns...), &parleytest.APIOptions{Lenient: true})
 	if err := api.Listen("127.0.0.1:0"); err != nil {
 		return r, err

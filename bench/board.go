@@ -2,10 +2,13 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +20,7 @@ type board struct {
 	w        io.Writer
 	sections []*section
 	scale    []series
+	last     savedRun // the run before this one, empty if none was saved
 }
 
 // A section is what was measured beside one peer.
@@ -50,7 +54,57 @@ func (b *board) add(r row) {
 	if !r.holds() {
 		verdict = "  missed"
 	}
-	fmt.Fprintf(b.w, "%-36s %18s %18s %9s %9s%s\n", r.title, r.value(r.theirs), r.value(r.ours), r.times(), r.wanted(), verdict)
+	fmt.Fprintf(b.w, "%-36s %18s %18s %9s %9s%s%s\n", r.title, r.value(r.theirs), r.value(r.ours), r.times(), r.wanted(), verdict, r.since(b.last[s.title+": "+r.title]))
+}
+
+// lastRun is where a run is saved that the next one is compared to.
+var lastRun = filepath.Join("bench", "last.json")
+
+// A savedRun is what was measured of Parley: all runs of each row, by its section and title.
+type savedRun map[string][]float64
+
+// readRun reads a run that was saved; it is empty if there is none.
+func readRun(file string) savedRun {
+	run := savedRun{}
+	if text, err := os.ReadFile(file); err == nil {
+		_ = json.Unmarshal(text, &run)
+	}
+	return run
+}
+
+// save saves this run for the next one. Rows that were not measured now stay.
+func (b *board) save(file string) error {
+	run := maps.Clone(b.last)
+	for _, s := range b.sections {
+		for _, r := range s.rows {
+			run[s.title+": "+r.title] = r.ours
+		}
+	}
+	text, err := json.MarshalIndent(run, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+// since says by how much the median differs from that of the last run, and how far the runs
+// of both spread.
+func (r row) since(last []float64) string {
+	if len(last) == 0 || len(r.ours) == 0 || median(last) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  %+.0f %% since the last run (spread %.0f %%, now %.0f %%)", 100*(median(r.ours)/median(last)-1), spread(last), spread(r.ours))
+}
+
+// spread is what lies between the quartiles, in percent of the median.
+func spread(v []float64) float64 {
+	lower, upper := quartiles(v)
+	return 100 * (upper - lower) / median(v)
+}
+
+func quartiles(v []float64) (lower, upper float64) {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/4], v[len(v)-1-len(v)/4]
 }
 
 // ratio is how many times better ours is.
@@ -65,14 +119,26 @@ func (r row) ratio() float64 {
 	return x / y
 }
 
+// holds reports whether the goals are met by the quartile on the worse side, not by the median: a goal
+// that is met in half of the runs does not hold.
 func (r row) holds() bool {
-	if r.limit > 0 && median(r.ours) > r.limit {
+	if len(r.ours) == 0 {
+		return true
+	}
+	lower, upper := quartiles(r.ours)
+	if r.limit > 0 && upper > r.limit || r.least > 0 && lower < r.least {
 		return false
 	}
-	if r.least > 0 && median(r.ours) < r.least {
-		return false
+	if r.want == 0 || len(r.theirs) == 0 {
+		return true
 	}
-	return r.want == 0 || len(r.theirs) == 0 || r.ratio() >= r.want
+	// Both sides were measured in turn: a run of one belongs to the run of the other.
+	var ratios []float64
+	for i := range min(len(r.theirs), len(r.ours)) {
+		ratios = append(ratios, row{theirs: r.theirs[i : i+1], ours: r.ours[i : i+1], more: r.more}.ratio())
+	}
+	lower, _ = quartiles(ratios)
+	return lower >= r.want
 }
 
 // value is the median and, if there were several runs, half of what lies between
@@ -137,10 +203,17 @@ func (b *board) missed() (n int) {
 	return n
 }
 
+// keptMark stands before what people wrote into the file, which the next run leaves as it is.
+const keptMark = "<!-- make bench keeps what follows -->\n"
+
 // write writes the table for people to a file, and the plot beside it.
 func (b *board) write(file, picture string) error {
+	kept := ""
+	if text, err := os.ReadFile(file); err == nil {
+		_, kept, _ = strings.Cut(string(text), keptMark)
+	}
 	var t strings.Builder
-	fmt.Fprintf(&t, "# Performance\n\nWritten by `make bench` on %s: %s, %d processors, load %s. Both sides were measured in one run, in turn; a value is the median, ± half of what\nlies between the quartiles. A ratio is how many times better Parley is.\n",
+	fmt.Fprintf(&t, "# Performance\n\nWritten by `make bench` on %s: %s, %d processors, load %s. Both sides were measured in one run, in turn; a value is the median, ± half of what\nlies between the quartiles. A ratio is how many times better Parley is. A goal holds if the\nquartile on the worse side meets it.\n",
 		time.Now().UTC().Format("2 January 2006"), runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), load())
 	for _, s := range b.sections {
 		fmt.Fprintf(&t, "\n## %s\n\n", s.title)
@@ -164,7 +237,7 @@ func (b *board) write(file, picture string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(&t, "\nInstruction counts of the hot paths, which a busy machine does not change, are in `bench/instructions.txt`; `make bench-check` fails when\none of them has grown by more than 3 %%.\n")
+	fmt.Fprintf(&t, "\nInstruction counts of the hot paths, which a busy machine does not change, are in `bench/instructions.txt`; `make bench-check` fails when\none of them has grown by more than 3 %%.\n\n%s%s", keptMark, kept)
 	return os.WriteFile(file, []byte(t.String()), 0o644)
 }
 
@@ -214,6 +287,8 @@ func plot(all []series) []byte {
 		fmt.Fprintf(&b, `<line class="grid" x1="%g" y1="%.1f" x2="%g" y2="%.1f"/><text x="%g" y="%.1f" text-anchor="end">%s</text>`+"\n", left, y(v), width-right, y(v), left-8, y(v)+4, label)
 	}
 	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">sessions at once</text>`+"\n", left+(width-left-right)/2, height-12)
+	fmt.Fprintf(&b, `<text transform="translate(14 %g) rotate(-90)" text-anchor="middle">resident memory</text>`+"\n", top+(height-top-bottom)/2)
+	fmt.Fprintf(&b, `<text x="%g" y="18" font-size="15" font-weight="600">Memory by the number of sessions</text>`+"\n", left)
 	for _, s := range all {
 		var line []string
 		for _, p := range s.points {

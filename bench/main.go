@@ -47,23 +47,17 @@ func run(args []string) error {
 		return checkInstructions(args[1], filepath.Join("bench", "instructions.txt"), len(args) > 2)
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
-	n := fs.Int("n", 7, "runs of each measure")
+	n := fs.Int("n", 9, "runs of each measure")
 	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, inside, sessions, search, scale, acp")
 	write := fs.String("write", "", "write the table to this `FILE`, and the plot to img/performance.svg beside it")
 	fs.Parse(args)
-	many := 11 // of sections whose medians are of 11
-	fs.Visit(func(f *flag.Flag) {
-		if f.Name == "n" {
-			many = *n
-		}
-	})
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
 	if bin == "" || peers == "" {
 		return errors.New("start it with make bench: PARLEY_BENCH_BIN and PARLEY_PEERS say what to run")
 	}
 	official := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+nodeArch(), "claude")
 	ours := filepath.Join(bin, "parley")
-	b := &board{w: os.Stdout}
+	b := &board{w: os.Stdout, last: readRun(lastRun)}
 	begun := false
 	for _, m := range measures {
 		if *only != "" && m.name != *only {
@@ -83,10 +77,10 @@ func run(args []string) error {
 		run  func() error
 	}{
 		{"agent", func() error { return compareAgents(b, official, ours, *n) }},
-		{"inside", func() error { return measureInside(b, 9) }},
+		{"inside", func() error { return measureInside(b, *n) }},
 		{"scale", func() error { return compareScale(b, official, ours) }},
-		{"sessions", func() error { return compareSessions(b, official, ours, peers, many) }},
-		{"search", func() error { return compareSearch(b, many) }},
+		{"sessions", func() error { return compareSessions(b, official, ours, peers, *n) }},
+		{"search", func() error { return compareSearch(b, *n) }},
 		{"acp", func() error { return compareEditors(b, official, ours, peers, *n) }},
 	} {
 		if *only != "" && *only != s.name {
@@ -98,6 +92,9 @@ func run(args []string) error {
 	}
 	if *write != "" {
 		if err := b.write(*write, filepath.Join(filepath.Dir(*write), "img", "performance.svg")); err != nil {
+			return err
+		}
+		if err := b.save(lastRun); err != nil {
 			return err
 		}
 	}
@@ -125,11 +122,11 @@ type sample struct {
 }
 
 var measures = []measure{
-	{"deltas", "token deltas", "/s", []string{"deltas", "200000"}, func(s sample) float64 { return s.PerSecond }, true, 4},
-	{"messages", "messages of 2.4 KB", "/s", []string{"messages", "50000", "2400"}, func(s sample) float64 { return s.PerSecond }, true, 3},
-	{"permissions", "permission round trip", "µs", []string{"permissions", "2000"}, func(s sample) float64 { return s.Microseconds }, false, 4},
-	{"first", "query to first message", "ms", []string{"first", "1"}, func(s sample) float64 { return s.Milliseconds }, false, 2},
-	{"later", "query to first message, later ones", "ms", []string{"first", "20"}, func(s sample) float64 { return s.Milliseconds }, false, 0},
+	{"deltas", "token deltas", "/s", []string{"deltas", "200000"}, func(s sample) float64 { return s.PerSecond }, true, 10},
+	{"messages", "messages of 2.4 KB", "/s", []string{"messages", "50000", "2400"}, func(s sample) float64 { return s.PerSecond }, true, 8},
+	{"permissions", "permission round trip", "µs", []string{"permissions", "2000"}, func(s sample) float64 { return s.Microseconds }, false, 8},
+	{"first", "query to first message", "ms", []string{"first", "1"}, func(s sample) float64 { return s.Milliseconds }, false, 5},
+	{"later", "query to first message, later ones", "ms", []string{"first", "20"}, func(s sample) float64 { return s.Milliseconds }, false, 2},
 	{"memory", "memory, 1 session", "MB", []string{"memory", "1"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 5},
 	{"memory20", "memory, 20 sessions", "MB", []string{"memory", "20"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 1},
 }
