@@ -112,6 +112,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 		b.cfg.Worker = b.id
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.beat.freed = make(chan struct{}, 1)
 	b.beat.held, b.beat.away = map[string]*lease{}, map[string]absence{}
 	if cfg.MustExist {
 		if _, err := js.KeyValue(ctx, cfg.Name+"-"+workerKV); err != nil {

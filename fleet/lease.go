@@ -47,6 +47,7 @@ type beat struct {
 	started bool
 	held    map[string]*lease  // by session
 	away    map[string]absence // other processes that do not answer, by id
+	freed   chan struct{}      // holds a token when a lease was given up
 	info    WorkerInfo
 	files   *workspace.Manager // nil if there are no workspaces
 }
@@ -222,6 +223,10 @@ func (l *lease) Close() error {
 			delete(t.held, l.id)
 		}
 		t.mu.Unlock()
+		select {
+		case t.freed <- struct{}{}:
+		default:
+		}
 		if l.b.nc.IsClosed() {
 			return
 		}

@@ -205,6 +205,15 @@ type streamState struct {
 	Subjects int    `json:"num_subjects"`
 }
 
+// same reports whether two streams hold the same. The first sequence of a stream that is empty says nothing: it
+// is 0 or that of the message to come.
+func (s streamState) same(o streamState) bool {
+	if s.Messages == 0 {
+		s.FirstSeq, o.FirstSeq = 0, 0
+	}
+	return s == o
+}
+
 // A streamFile describes a snapshot, in a file beside it.
 type streamFile struct {
 	Config json.RawMessage `json:"config"`
@@ -401,7 +410,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, d
 	}
 	if got, err := stateOf(ctx, nc, stream); err != nil {
 		return err
-	} else if got != nil && *got == want {
+	} else if got != nil && got.same(want) {
 		return nil
 	} else if got != nil { // a restore was interrupted, and nobody has used it
 		if err := js.DeleteStream(ctx, stream); err != nil {
@@ -446,7 +455,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, d
 	}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		got, err := stateOf(ctx, nc, stream)
-		if err == nil && got != nil && *got == want {
+		if err == nil && got != nil && got.same(want) {
 			return nil
 		}
 		if err == nil && got != nil && wait == time.Second {

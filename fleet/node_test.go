@@ -191,6 +191,24 @@ func TestMigrationToThreeNodes(t *testing.T) {
 	}
 }
 
+// A stream that holds nothing is the same before and after a migration, though its first sequence differs.
+func TestEmptyStreamsAreTheSame(t *testing.T) {
+	for _, x := range []struct {
+		a, b streamState
+		same bool
+	}{
+		{streamState{}, streamState{FirstSeq: 1}, true},
+		{streamState{LastSeq: 7}, streamState{FirstSeq: 8, LastSeq: 7}, true},
+		{streamState{}, streamState{Messages: 1, FirstSeq: 1, LastSeq: 1, Subjects: 1}, false},
+		{streamState{LastSeq: 7}, streamState{LastSeq: 8}, false},
+		{streamState{Messages: 1, FirstSeq: 1, LastSeq: 2, Subjects: 1}, streamState{Messages: 1, FirstSeq: 2, LastSeq: 2, Subjects: 1}, false},
+	} {
+		if got := x.a.same(x.b); got != x.same {
+			t.Errorf("%+v and %+v: %v, want %v", x.a, x.b, got, x.same)
+		}
+	}
+}
+
 func TestJoinErrors(t *testing.T) {
 	own := t.TempDir()
 	if err := os.Mkdir(filepath.Join(own, serverDirName), 0o700); err != nil {

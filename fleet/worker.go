@@ -160,9 +160,11 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 	tick := time.NewTimer(claimTime)
 	defer tick.Stop()
 	for {
+		began := time.Now()
 		if err := w.claimAll(ctx, h, &work); err != nil && ctx.Err() == nil {
 			w.logger.Warn("sessions that have work cannot be found", "error", err)
 		}
+		took := time.Since(began)
 		if tick.Reset(claimTime); w.suspects {
 			tick.Reset(goneTime / 4)
 		}
@@ -171,9 +173,13 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 			for len(woken) > 0 {
 				<-woken
 			}
+		case <-w.b.beat.freed: // there is room
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
+		}
+		if took > 20*time.Millisecond { // a long queue must not take all of a processor
+			sleep(ctx, min(took, claimTime))
 		}
 	}
 }

@@ -3,11 +3,13 @@
 //
 // Every prompt leads to one tool call that adds a line to a ledger file. In the end each prompt has
 // one result, no line is there twice, no entry is by a process that was not the owner, and
-// porcupine finds an order for everything that clients did to logs and leases.
+// porcupine finds an order for everything that clients did to logs and leases. Only a violation of that fails;
+// measurements are printed beside what they may be at most.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -23,6 +25,8 @@ func main() {
 	duration := flag.Duration("for", 45*time.Second, "how long to cause faults")
 	sessions := flag.Int("sessions", 12, "how many sessions work")
 	lease := flag.Duration("lease", 15*time.Second, "of the workers")
+	rest := flag.Int("rest", 10_000, "how many sessions are at rest, and how many prompts a tenant sends at once, when a node alone is measured; 0 measures nothing")
+	busy := flag.Bool("busy", false, "the machine may be busy: what does not finish in time is printed and does not fail")
 	keep := flag.Bool("keep", false, "keep the directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -33,8 +37,14 @@ func main() {
 		err = runNode(ctx, *spec)
 	case "worker":
 		err = runWorker(ctx, *spec)
+	case "bars":
+		err = runBars(ctx, *spec)
 	default:
-		err = run(ctx, *seed, *duration, *sessions, *lease, *keep)
+		err = run(ctx, *seed, *duration, *sessions, *rest, *lease, *keep)
+	}
+	if late := (*lateError)(nil); errors.As(err, &late) && *busy {
+		fmt.Println("LATE, which does not fail here:", err)
+		return
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
@@ -42,8 +52,13 @@ func main() {
 	}
 }
 
+// A lateError says that something did not happen in time.
+type lateError struct{ what string }
+
+func (e *lateError) Error() string { return e.what }
+
 // run plays one run and prints what it found.
-func run(ctx context.Context, seed uint64, duration time.Duration, sessions int, lease time.Duration, keep bool) error {
+func run(ctx context.Context, seed uint64, duration time.Duration, sessions, rest int, lease time.Duration, keep bool) error {
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {
 		return err
@@ -52,6 +67,11 @@ func run(ctx context.Context, seed uint64, duration time.Duration, sessions int,
 		defer os.RemoveAll(dir)
 	}
 	fmt.Printf("seed %d, %v of faults, %d sessions, lease %v\n", seed, duration, sessions, lease)
+	if rest > 0 {
+		if err := measureAlone(ctx, dir, rest); err != nil {
+			return err
+		}
+	}
 	w, err := newWorld(ctx, dir, lease, rand.New(rand.NewPCG(seed, 1)))
 	if err != nil {
 		return err
@@ -63,7 +83,7 @@ func run(ctx context.Context, seed uint64, duration time.Duration, sessions int,
 	}
 	hist := w.startHistory(ctx)
 	w.faults(ctx, duration)
-	load.finish(ctx)
+	late := load.finish(ctx)
 	hist.finish()
-	return w.check(ctx, load, hist)
+	return errors.Join(w.check(ctx, load, hist, late == nil), late)
 }

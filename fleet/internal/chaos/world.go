@@ -31,13 +31,16 @@ type world struct {
 	conns            []*nats.Conn
 	backends         []*fleet.Backend
 
+	mu                                   sync.Mutex // guards what follows
 	kills, nodeKills, pauses, partitions int
+	leaderKills, machineKills            int                    // of the node kills
 	killed                               map[string][]time.Time // workers, by name
 	paused                               map[string][]time.Time
 }
 
 // A process is one that chaos starts, and starts again.
 type process struct {
+	mu   sync.Mutex // held while it is down
 	name string
 	args []string
 	log  io.Writer
@@ -190,7 +193,7 @@ func newWorld(ctx context.Context, dir string, lease time.Duration, r *rand.Rand
 		b, err := fleet.Open(limit, fleet.Config{Conn: nc, Replicas: 3, Lease: lease, Worker: fmt.Sprint("client", i)})
 		cancel()
 		if err != nil {
-			return nil, err
+			return nil, &lateError{err.Error()}
 		}
 		w.backends = append(w.backends, b)
 	}
@@ -239,6 +242,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// pauseMore is how much longer than its lease a worker is paused at most.
+const pauseMore = 6 * time.Second
+
 // faults causes faults for a while. Those of workers overlap with those of nodes; of the nodes one
 // at a time is hurt, so that a majority remains.
 func (w *world) faults(ctx context.Context, d time.Duration) {
@@ -250,12 +256,11 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 	all.Go(func() { // the first two are killed
 		for pause(end, 2*time.Second); end.Err() == nil; pause(end, time.Duration(3000+forWorkers.IntN(4000))*time.Millisecond) {
 			p := w.workers[forWorkers.IntN(2)]
-			name := processName(p.name, p.cmd.Process.Pid)
-			w.killed[name] = append(w.killed[name], time.Now())
-			p.kill()
-			w.kills++
+			p.mu.Lock()
+			w.killWorker(p)
 			pause(end, time.Duration(forWorkers.IntN(3000))*time.Millisecond)
 			p.start(w.exe)
+			p.mu.Unlock()
 		}
 	})
 	all.Go(func() { // the others are paused for longer than their lease
@@ -265,7 +270,7 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 			w.paused[name] = append(w.paused[name], time.Now())
 			p.cmd.Process.Signal(syscall.SIGSTOP)
 			w.pauses++
-			pause(ctx, w.lease+time.Duration(1000+forPaused.IntN(4000))*time.Millisecond)
+			pause(ctx, w.lease+pauseMore-time.Duration(forPaused.IntN(2000))*time.Millisecond)
 			p.cmd.Process.Signal(syscall.SIGCONT)
 		}
 	})
@@ -273,11 +278,28 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 		for pause(end, 6*time.Second); end.Err() == nil; pause(end, time.Duration(8000+forNodes.IntN(6000))*time.Millisecond) {
 			i := forNodes.IntN(3)
 			if w.nodeKills <= w.partitions {
-				p := w.nodes[i]
-				p.kill()
+				var machine []*process
+				switch w.nodeKills % 3 {
+				case 0:
+					w.leaderKills++
+					i = w.leader(ctx, i)
+				case 1: // the whole machine, with its worker
+					w.machineKills++
+					i = forNodes.IntN(2)
+					machine = append(machine, w.workers[i])
+				}
 				w.nodeKills++
+				w.nodes[i].kill()
+				for _, p := range machine {
+					p.mu.Lock()
+					w.killWorker(p)
+				}
 				pause(ctx, time.Duration(1000+forNodes.IntN(8000))*time.Millisecond)
-				p.start(w.exe)
+				w.nodes[i].start(w.exe)
+				for _, p := range machine {
+					p.start(w.exe)
+					p.mu.Unlock()
+				}
 				continue
 			}
 			w.partitions++
@@ -287,7 +309,37 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 		}
 	})
 	all.Wait()
-	fmt.Printf("faults: %d worker kills, %d worker pauses, %d node kills, %d partitions\n", w.kills, w.pauses, w.nodeKills, w.partitions)
+	fmt.Printf("faults: %d worker kills, %d worker pauses, %d node kills (%d of the leader, %d with the worker on the machine), %d partitions\n", w.kills, w.pauses, w.nodeKills, w.leaderKills, w.machineKills, w.partitions)
+}
+
+// killWorker kills a worker. The caller holds its lock.
+func (w *world) killWorker(p *process) {
+	name := processName(p.name, p.cmd.Process.Pid)
+	w.mu.Lock()
+	w.killed[name] = append(w.killed[name], time.Now())
+	w.kills++
+	w.mu.Unlock()
+	p.kill()
+}
+
+// leader returns the number of the node that leads the stream of logs, or another one if that is not known.
+func (w *world) leader(ctx context.Context, other int) int {
+	limit, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	m, err := w.conns[other].RequestWithContext(limit, "$JS.API.STREAM.INFO.parley-log", nil)
+	if err != nil {
+		return other
+	}
+	var info struct {
+		Cluster struct{ Leader string }
+	}
+	json.Unmarshal(m.Data, &info)
+	for i, p := range w.nodes {
+		if p.name == info.Cluster.Leader {
+			return i
+		}
+	}
+	return other
 }
 
 // isolate cuts a node off from the other two, or ends that.
