@@ -274,11 +274,7 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 				json.Unmarshal(e.Data, &o)
 				if o.Hub != owner {
 					takeovers = append(takeovers, since(w.killed[owner], e.Time)...)
-					for _, d := range since(w.paused[owner], e.Time) {
-						if d < w.lease+pauseMore { // later ones have another reason
-							resumed = append(resumed, d)
-						}
-					}
+					resumed = append(resumed, since(w.paused[owner], e.Time)...)
 				}
 				owner, epoch = o.Hub, e.N
 			}
@@ -329,6 +325,16 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 	}
 	fmt.Printf("prompts %d, lost %d, turns without a result %d, entries %d, by a process that was not the owner %d\n", prompts, lost, ended, entries, stale)
 	fmt.Printf("effects %d, run twice %d, outcome unknown to the model %d\n", effects, twice, unknown)
+	w.printTakeovers(takeovers, resumed)
+	if len(problems) > 0 {
+		return fmt.Errorf("%d problems (the log is %s):\n  %s", len(problems), w.log.Name(), strings.Join(problems[:min(20, len(problems))], "\n  "))
+	}
+	return nil
+}
+
+// printTakeovers prints how long it took until another worker had a session.
+func (w *world) printTakeovers(takeovers, resumed []time.Duration) {
+	resumed = slices.DeleteFunc(resumed, func(d time.Duration) bool { return d > w.lease+pauseMore }) // they have another reason
 	fmt.Printf("takeover after a kill: %s; after a pause: %s\n", summary(takeovers), summary(resumed))
 	for _, x := range []struct {
 		name string
@@ -339,10 +345,6 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 			fmt.Println(bar{x.name, x.all[len(x.all)/2].Seconds(), x.most.Seconds(), "s"})
 		}
 	}
-	if len(problems) > 0 {
-		return fmt.Errorf("%d problems (the log is %s):\n  %s", len(problems), w.log.Name(), strings.Join(problems[:min(20, len(problems))], "\n  "))
-	}
-	return nil
 }
 
 // since returns how long ago the last of some times was, if it was in the last minute.
