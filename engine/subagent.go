@@ -85,6 +85,9 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 		cfg.ModelName = c.model.ID
 		cfg.Mode = c.mode
 		cfg.Effort, cfg.Thinking = c.effort, c.thinking
+		if cfg.Thinking.Display == "" && !c.set.forward {
+			cfg.Thinking.Display = displayOmitted // nobody sees it
+		}
 		cfg.Policy = c.view.Load().Rules().Narrow(s.Narrow.Policy())
 		cfg.SystemPrompt = []string{def.Prompt, subagentNotes, c.surroundings(env.Roots)}
 		if c.project != nil {

@@ -593,7 +593,7 @@ func Scenarios() []*Scenario {
 					pt.Call("Agent", map[string]any{"description": "do sub", "prompt": "SUBPROMPT go", "subagent_type": "tester", "run_in_background": false}),
 					pt.Expect(pt.ToolResult("SUB FINAL REPORT")).Say("Main done."),
 				).When("sub", pt.FirstUser("SUBPROMPT"),
-					pt.Expect(mentions("You test things.")).Say("Aloud.").Call("Bash", bash("touch made.txt")),
+					pt.Expect(mentions("You test things."), mentions(`"display":"omitted"`)).Say("Aloud.").Call("Bash", bash("touch made.txt")),
 					pt.Say("SUB FINAL REPORT"))
 			},
 			Needs: []string{"hooks"},

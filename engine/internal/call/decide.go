@@ -270,7 +270,11 @@ func (s *run) fail(err error) bool {
 // the host.
 func (s *run) deny() bool {
 	reason := s.denyQuietly()
-	s.out.Before = append(s.out.Before, &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: s.decision.ReasonType, DecisionReason: reason, Message: reason})
+	m := &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: s.decision.ReasonType, DecisionReason: reason, Message: reason}
+	if m.DecisionReasonType == "" || m.DecisionReasonType == "mode" {
+		m.DecisionReason = "" // the message is all there is to say, as with the official command
+	}
+	s.out.Before = append(s.out.Before, m)
 	return s.refuse()
 }
 
