@@ -26,7 +26,7 @@ type Client struct {
 	consumer bool  // Messages is being ranged over
 	inits    *wire.Init
 
-	results atomic.Int64 // how many results were read, replays not counted
+	results atomic.Int64 // number of results read, not counting replays
 }
 
 // A turn is a prompt and everything that follows from it, up to its result.
@@ -135,7 +135,7 @@ func (c *Client) begin(ctx context.Context) (*turn, error) {
 	return t, nil
 }
 
-// drain reads a turn that was left up to its result.
+// drain reads an abandoned turn up to its result.
 func (c *Client) drain(ctx context.Context, t *turn) error {
 	limit := c.s.cfg.controlTimeout
 	bounded, cancel := context.WithTimeout(ctx, limit)
@@ -346,8 +346,8 @@ func (c *Client) send(ctx context.Context, m *wire.User) (taken bool, err error)
 	return taken, c.s.writeErr(err)
 }
 
-// SendToolResult answers a tool call that the host ran itself, for agents that
-// leave tools to their host.
+// SendToolResult sends the result of a tool call that the host ran itself, for agents
+// that leave tools to their host.
 func (c *Client) SendToolResult(ctx context.Context, toolUseID string, content wire.Content, isError bool) error {
 	return c.Send(ctx, wire.Prompt(wire.Blocks(&wire.ToolResultBlock{ToolUseID: toolUseID, Content: content, IsError: isError})))
 }

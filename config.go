@@ -161,7 +161,7 @@ func newConfig(o *Options) (*config, error) {
 	return c, nil
 }
 
-// args returns the command line.
+// args returns the agent's command line.
 func (o *Options) args() ([]string, error) {
 	args := []string{"--output-format", "stream-json", "--verbose", "--input-format", "stream-json"}
 	flag := func(name string) { args = append(args, "--"+name) }

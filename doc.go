@@ -1,7 +1,7 @@
 // Package parley drives agents that speak the Claude Agent SDK protocol: the official
 // claude command, the parley command, or an agent inside this process.
 //
-// [Query] asks one thing:
+// [Query] sends one prompt:
 //
 //	for msg, err := range parley.Query(ctx, "Which tests are flaky?", nil) {
 //		if err != nil {

@@ -29,8 +29,8 @@ var (
 	// ErrNoAnswer is returned by [Options.OnRequest] to send the agent no answer.
 	ErrNoAnswer = errors.New("parley: the request gets no answer")
 
-	// ErrWithdrawn is the cause of the context of a callback when the agent has
-	// withdrawn its request.
+	// ErrWithdrawn is the cancellation cause of a callback's context when the agent
+	// has cancelled its request.
 	ErrWithdrawn = errors.New("parley: the agent withdrew its request")
 
 	// ErrUsed means that an iterator was ranged over a second time.
@@ -41,7 +41,7 @@ var (
 type ExitError struct {
 	Code   int      // exit status, -1 if a signal ended it or it is unknown
 	Signal string   // the signal that ended it, empty if none did
-	Stderr string   // the last part of its standard error
+	Stderr string   // the end of its standard error
 	Frames []string // the last lines of the conversation, oldest first, "> " to the agent, "< " from it
 	Err    error    // the operation that failed, such as ErrNoResult; may be nil
 }
@@ -197,7 +197,7 @@ func (e *CallbackError) Unwrap() error { return e.Err }
 // A DroppedError means that [Options.Stderr] did not keep up, so that some lines were
 // dropped. It goes to [Options.OnWarning].
 type DroppedError struct {
-	Lines int // how many lines were dropped
+	Lines int // number of dropped lines
 }
 
 // Error states how many lines were dropped.

@@ -166,7 +166,7 @@ func HookStop(reason string) *wire.HookOutput {
 // HookMessage shows a message to the user.
 func HookMessage(text string) *wire.HookOutput { return &wire.HookOutput{SystemMessage: text} }
 
-// hookCallback answers the call of a hook.
+// hookCallback answers a hook_callback request.
 func (s *session) hookCallback(ctx context.Context, req *wire.HookCallback) (any, error) {
 	if req.CallbackID == "" {
 		return s.namedHooks(ctx, req)
@@ -273,7 +273,7 @@ func (s *session) callHook(ctx context.Context, hook Hook, req *wire.HookCallbac
 		return &wire.HookOutput{}, nil
 	}
 	if u, ok := out.HookSpecificOutput.(*wire.UnknownOutput); ok && u.Name == "" {
-		// Made by HookContext, which does not know the event.
+		// The output comes from HookContext, which does not know the event.
 		named, err := nameOutput(u.Raw, hook.event)
 		if err != nil {
 			return failClosed(hook, err)

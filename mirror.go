@@ -352,7 +352,7 @@ func (c *config) fromStore(ctx context.Context) (remove func(), err error) {
 	return remove, nil
 }
 
-// materialise writes a session and its parts to files below a directory.
+// materialise writes a session and its parts to files below dir.
 func materialise(ctx context.Context, store sessions.Store, key sessions.Key, dir string) error {
 	files := &sessions.Files{Dir: dir, Durability: sessions.Write}
 	subs, err := store.Subkeys(ctx, key)

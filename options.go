@@ -23,10 +23,10 @@ type Options struct {
 	// The agent and its model.
 
 	Model          string      // an alias such as "sonnet", or the name of a model; empty means the agent's choice
-	FallbackModels []string    // tried in order when the model is overloaded
+	FallbackModels []string    // used in order when the model is overloaded
 	Thinking       Thinking    // how the model reasons; the zero value leaves it to the agent
 	Effort         wire.Effort // "low", "medium", "high", "xhigh" or "max"
-	Betas          []string    // beta features of the API to ask for
+	Betas          []string    // beta features of the API to request
 
 	// Instructions.
 
@@ -65,7 +65,7 @@ type Options struct {
 
 	// MCPServers are servers that the agent starts or connects to, by name.
 	MCPServers map[string]*wire.MCPServerConfig
-	// MCPConfig names files with more servers, or is their JSON.
+	// MCPConfig holds the names of files with more servers, or their JSON.
 	MCPConfig []string
 	// ToolServers are MCP servers that run in this process, by name; see [NewTool] and
 	// [ToolServer].
@@ -88,7 +88,7 @@ type Options struct {
 	// NoPermissionPrompts denies calls that would need permission instead of asking for
 	// it.
 	NoPermissionPrompts bool
-	// AllowBypass permits PermissionMode to be, or become, bypassPermissions.
+	// AllowBypass permits PermissionMode to be, or to become, bypassPermissions.
 	AllowBypass bool
 	// Hooks are functions that are called on certain events; see [On].
 	Hooks []Hook
@@ -118,7 +118,7 @@ type Options struct {
 	ManagedSettings json.RawMessage       // restrictions that no other settings can lift
 	Sandbox         *wire.SandboxSettings // how commands are confined
 
-	// Which conversation.
+	// The conversation.
 
 	Resume          string // resume the session with this id or title
 	Continue        bool   // resume the last session of the working directory
@@ -145,7 +145,7 @@ type Options struct {
 	// OutputSchema is a JSON Schema that the answer must match; see [RunAs].
 	OutputSchema json.RawMessage
 
-	// Reports.
+	// Messages and logs.
 
 	PartialMessages    bool   // yield the answer while it is written, as [wire.StreamEvent]
 	HookEvents         bool   // yield what hooks of the settings do
@@ -191,8 +191,8 @@ type Options struct {
 	// so that another agent can continue it: see package hub. With "toolOutput": true,
 	// [wire.ToolProgress] messages contain the output of a command while it runs.
 	ExtraInitialize map[string]json.RawMessage
-	// Dialer makes the connection. Nil means that the agent is a process of
-	// this machine, started by [transport.Process].
+	// Dialer creates the connection. Nil means that the agent is a process on this
+	// machine, started by [transport.Process].
 	Dialer transport.Dialer
 
 	// Limits. Zero means the default.

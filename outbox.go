@@ -27,7 +27,7 @@ type outbox struct {
 	ended  bool  // no more frames are accepted; input ends once the rest is written
 	err    error // why nothing can be written any more
 	wake   chan struct{}
-	done   chan struct{} // closed when the writer has ended
+	done   chan struct{} // closed when the writer has exited
 }
 
 // maxOutbox limits how much is queued: an agent that sends many requests and reads
@@ -86,7 +86,7 @@ func (o *outbox) write(m wire.Message) error {
 	return err
 }
 
-// add adds a line. The caller holds mu.
+// add queues a line. The caller holds mu.
 func (o *outbox) add(line []byte) (*frame, error) {
 	if o.err != nil {
 		return nil, o.err
@@ -118,7 +118,7 @@ func (o *outbox) withdraw(f *frame) bool {
 	return true
 }
 
-// end ends the input once everything was written.
+// end ends the input after the queued frames are written.
 func (o *outbox) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -65,7 +65,7 @@ type Question struct {
 	MultiSelect bool             `json:"multiSelect"` // several options may be chosen
 }
 
-// A QuestionOption is one answer to choose.
+// A QuestionOption is one possible answer.
 type QuestionOption struct {
 	Label       string `json:"label"`            // the value for [Answer]
 	Description string `json:"description"`      // the consequence of choosing it

@@ -268,7 +268,7 @@ func (q *query) turnRunning() bool {
 	return q.allSent || !q.answered()
 }
 
-// answered reports whether there is a result for each prompt that was sent.
+// answered reports whether every sent prompt has a result.
 func (q *query) answered() bool {
 	if q.named {
 		return len(q.open) == 0

@@ -53,7 +53,7 @@ type entry struct {
 // A block is memory for many lines. It is reused when all of them were read.
 type block struct {
 	buf  []byte
-	left int // lines that were not read yet, and one for the producer
+	left int // number of unread lines, plus one for the producer
 }
 
 // blocks are the blocks that are not in use.
@@ -165,7 +165,7 @@ func (q *queue) add(e entry, n int64) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed != nil {
-		return nil // nobody reads any more
+		return nil // the consumer is gone
 	}
 	if q.size > paceSize && !q.slow {
 		q.pace()

@@ -78,7 +78,7 @@ type session struct {
 
 	// Called by the reader; must not block; may be nil.
 	onResult    func(*wire.Result)
-	onTasksDone func() // the last task that may still need us has ended
+	onTasksDone func() // the last task that may still need the host has ended
 
 	remove func() // removes the files that the agent got from a store; called when it is gone
 
@@ -239,7 +239,7 @@ func (s *session) attend(r *reading, handler func()) (reads bool) {
 			return
 		}
 		r.watch.end()
-		if !returned { // the callback ends this goroutine
+		if !returned { // the callback ended this goroutine
 			go s.readOn(r)
 		}
 	}()
@@ -372,7 +372,7 @@ func (s *session) finish(err error) {
 		}
 	}
 	if timeout, ok := err.(*TimeoutError); ok {
-		late := *timeout // others may be reading the first one
+		late := *timeout // other goroutines may be reading the first one
 		late.Stderr = exit.Stderr
 		err = &late
 	}
@@ -398,7 +398,7 @@ func (s *session) fail(err error) {
 		return // it has ended already
 	}
 	s.stop(err)
-	// The reader may be waiting for a line that never comes.
+	// The reader may be blocked on a line that never arrives.
 	s.running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.exitGrace)
 		defer cancel()
@@ -601,9 +601,9 @@ func (s *session) turnEnded(r *wire.Result) {
 	s.announceTurn()
 }
 
-// join waits for the callbacks and for our own goroutines.
+// join waits for the callbacks and for the session's own goroutines.
 func (s *session) join() {
-	<-s.settled // which is bounded, too
+	<-s.settled // this wait is bounded, too
 	rest := make(chan struct{})
 	go func() {
 		s.running.Wait()
@@ -841,7 +841,7 @@ func (s *session) interruptAnswered(r *wire.Response) {
 	s.cut.acked = true
 	var receipt wire.InterruptResponse
 	if len(r.Response) > 0 && json.Unmarshal(r.Response, &receipt) == nil {
-		s.unanswered = max(0, s.unanswered-len(receipt.Cancelled)) // they get no result
+		s.unanswered = max(0, s.unanswered-len(receipt.Cancelled)) // cancelled prompts get no result
 	}
 	s.announceTurn()
 }
@@ -855,7 +855,7 @@ func (s *session) writeErr(err error) error {
 	select {
 	case <-s.readDone:
 		return s.overErr()
-	case <-s.ctx.Done(): // it is being ended for a reason
+	case <-s.ctx.Done(): // the session is being ended for a reason
 		return s.overErr()
 	case <-time.After(s.cfg.exitGrace):
 		return fmt.Errorf("parley: %w", err)

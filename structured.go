@@ -109,7 +109,7 @@ func (e *OutputError) Unwrap() error { return e.Err }
 // An outputForm is the required form of an answer.
 type outputForm struct {
 	schema  json.RawMessage      // of an object
-	whole   *jsonschema.Resolved // the same
+	whole   *jsonschema.Resolved // the resolved schema
 	inner   *jsonschema.Resolved // of the member "value", if the type is not an object
 	wrapped bool
 }
@@ -118,7 +118,7 @@ type outputForm struct {
 // type is the member "value" of one.
 func newOutputForm(t reflect.Type) (*outputForm, error) {
 	for t.Kind() == reflect.Pointer {
-		t = t.Elem() // the answer is not null
+		t = t.Elem() // the answer is never null
 	}
 	schema, err := jsonschema.ForType(t, nil)
 	if err != nil {
@@ -182,7 +182,7 @@ func (f *outputForm) fit(data []byte, v any) error {
 		case err == nil && ok:
 			tree = object["value"]
 		case f.inner.Validate(tree) == nil:
-			err = nil // it came without the wrapping
+			err = nil // it arrived without the wrapper
 		}
 	}
 	if err != nil {

@@ -502,7 +502,7 @@ func answerCalls(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		var rpc *jsonrpc.Error
 		if errors.As(err, &rpc) && rpc.Code == mcp.CodeURLElicitationRequired {
-			return nil, err // it asks the client for something
+			return nil, err // it requests something from the client
 		}
 		return errorResult(err), nil
 	}

@@ -821,7 +821,7 @@ func ServeMCP(ctx context.Context, server *mcp.Server, in io.Reader, out io.Writ
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 
-	// The reader cannot be woken: it outlives a context that ends.
+	// The reader cannot be woken, so it outlives a cancelled context.
 	read := make(chan error, 1)
 	go func() {
 		defer conn.Close()

@@ -16,7 +16,7 @@ type watch struct {
 	armed bool
 	since time.Time // when it began; zero if nothing is in progress
 	late  func()
-	used  bool // something began since the timer was set
+	used  bool // an operation started since the timer was set
 }
 
 // begin starts watching an operation. If it has not ended when the limit is exceeded,
