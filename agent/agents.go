@@ -39,7 +39,7 @@ func (set *setup) noSendMessage() bool {
 	return f.Tools != nil && !slices.Contains(f.Tools, "default") && !slices.Contains(f.Tools, "SendMessage") || slices.Contains(f.DisallowedTools, "SendMessage")
 }
 
-// allAgents reads all agents.
+// allAgents reads the agents from all sources.
 func (set *setup) allAgents(p *project.Context) []*agents.Definition {
 	lists := [][]*agents.Definition{agents.BuiltIn(), set.pluginAgents(p)}
 	for _, d := range set.agentDirs() {
@@ -115,8 +115,8 @@ func (set *setup) mainAgent(list []*agents.Definition) *agents.Definition {
 	return &d
 }
 
-// agentParts prepares the parts of an agent: hooks, MCP servers, memory. The parts of a
-// file of the project need trust; without it they are reported to the host.
+// agentParts prepares the parts of an agent: hooks, MCP servers, memory. The parts from
+// a file of the project need trust; without it they are reported to the host.
 func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) {
 	set := s.set
 	parts := &engine.AgentParts{}

@@ -241,7 +241,7 @@ func (s *server) refuseModel(id, text string) {
 		Open: wire.Open{Extra: map[string]json.RawMessage{"model": raw}}}})
 }
 
-// contextUsage estimates what fills the model's context.
+// contextUsage estimates the usage of the model's context.
 func (s *server) contextUsage() *wire.GetContextUsageResponse {
 	u := s.conv.Context()
 	info := s.conv.Model()

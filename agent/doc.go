@@ -1,4 +1,4 @@
-// Package agent is the agent's end of the protocol.
+// Package agent implements the agent's end of the protocol.
 //
 // [Run] is the parley command without its subcommands: it takes a command line, a
 // reader and a writer, speaks the protocol over them or prints an answer, and returns

@@ -69,7 +69,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 		}
 		if _, err := policy.Parse(h.If, wire.BehaviorDeny, policy.Source{File: h.File, Line: h.Origin.Line}); err != nil {
 			if h.Inactive {
-				hooks[i].If = "" // it guards every call
+				hooks[i].If = "" // it applies to every call
 				continue
 			}
 			return nil, &settings.Error{Origin: h.Origin, Text: fmt.Sprintf("the condition %q of a %s hook cannot be read: %v", h.If, h.Event, err), Hint: "Write a rule such as Bash(git push:*)."}
@@ -162,7 +162,7 @@ func (s *server) fits(rule string, in wire.HookInput) bool {
 	return true
 }
 
-// hears reports whether there is a hook for an event.
+// hears reports whether any hook is registered for an event.
 func (s *server) hears(event wire.HookEvent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

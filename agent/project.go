@@ -143,7 +143,7 @@ func (set *setup) runWalled(cmd *exec.Cmd) error {
 	return errors.Join(walled.Err(), err)
 }
 
-// A cappedBuffer keeps the beginning of what is written to it.
+// A cappedBuffer keeps the beginning of the data written to it.
 type cappedBuffer struct {
 	bytes.Buffer
 	left int

@@ -44,7 +44,7 @@ func (set *setup) model() (model.Model, error) {
 	return g, nil
 }
 
-// A guarded model sends a request only if its model is allowed.
+// A guarded model sends a request only if the requested model is allowed.
 type guarded struct {
 	model.Model
 	allow func(id string) error
@@ -273,7 +273,7 @@ func (set *setup) bedrock() (model.Model, error) {
 	return bedrock.New(cfg)
 }
 
-// awsProfile reads a profile of the user's AWS files. It is empty if there is none.
+// awsProfile reads a profile of the user's AWS files. The result is empty if there is none.
 func (set *setup) awsProfile(name string) (map[string]string, error) {
 	values := map[string]string{}
 	read := func(path, section string) error {

@@ -43,7 +43,7 @@ func (s *server) settingsChanged(ctx context.Context, changed []settings.File) {
 		in := &wire.ConfigChangeInput{HookBase: wire.HookBase{Cwd: s.set.cfg.Cwd}, Source: configSource(f.Layer), FilePath: f.File}
 		v := s.conv.Hooks(ctx, in, in.Source)
 		_, blocked := v.Blocked()
-		v.Objections = nil // they are about the change, and not for the model
+		v.Objections = nil // they concern the change and are not for the model
 		s.conv.Do(func() { s.conv.TellHooks(v) })
 		if blocked && f.Layer != settings.Managed {
 			keep = append(keep, f)
@@ -194,7 +194,7 @@ type watch struct {
 	seen  map[string]settings.File // their last state
 }
 
-// maxWatched is how many files are watched.
+// maxWatched is the maximum number of watched files.
 const maxWatched = 1000
 
 // takeWatch records the files that hooks watch from now on. Those of one event replace those

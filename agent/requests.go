@@ -54,8 +54,7 @@ func (s *server) readFile(_ context.Context, req *wire.ReadFile) (any, error) {
 	return r, nil
 }
 
-// updatable are the settings that update_settings may write, by the file that they are written
-// to.
+// updatable holds the settings that update_settings may write, by destination.
 var updatable = map[wire.PermissionDestination]string{wire.DestinationLocalSettings: "outputStyle", wire.DestinationUserSettings: "effortLevel"}
 
 // updateSettings writes settings to a file of the user, and applies them.
@@ -117,7 +116,7 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 	return struct{}{}, nil
 }
 
-// setServerMode limits what the permission mode allows for one MCP server.
+// setServerMode limits the permission mode for one MCP server.
 func (s *server) setServerMode(req *wire.SetMCPPermissionModeOverride) (any, error) {
 	if req.ServerName == "" {
 		return nil, refuse("", "set_mcp_permission_mode_override: serverName must be a string")
@@ -143,7 +142,7 @@ var ruleSources = map[policy.Layer][2]string{
 	policy.LayerSession: {"session", "session"}, policy.LayerHost: {"session", "session"},
 }
 
-// listRules returns the permission rules and the directories that apply.
+// listRules returns the active permission rules and directories.
 func (s *server) listRules(*wire.ListPermissionRules) (any, error) {
 	state := &wire.PermissionState{Rules: []*wire.ListedRule{}, WorkspaceDirectories: []*wire.WorkspaceDirectory{}, OriginalCwd: s.set.cfg.Cwd, ManagedOnly: s.set.prefs().ManagedRulesOnly()}
 	rules := s.conv.Rules()
@@ -227,7 +226,7 @@ func (s *server) listHooks(*wire.GetHooksListing) (any, error) {
 	return r, nil
 }
 
-// hookEvents are the events that hooks can be registered for.
+// hookEvents are the events for which hooks can be registered.
 var hookEvents = []struct {
 	name    wire.HookEvent
 	summary string

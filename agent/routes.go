@@ -270,7 +270,7 @@ func (s *server) taskOutput(req *wire.GetTaskOutput) (any, error) {
 	return &wire.GetTaskOutputResponse{Output: out.Text, TotalBytes: out.Total, Truncated: out.Truncated}, nil
 }
 
-// stopTask stops a task. Its end is emitted before the response.
+// stopTask stops a task. The message about its end comes before the response.
 func (s *server) stopTask(req *wire.StopTask) (func(context.Context) (any, error), error) {
 	if req.TaskID == "" {
 		return nil, refuse("", "stop_task: task_id must be a string")

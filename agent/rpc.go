@@ -85,7 +85,7 @@ type rpcError struct {
 // An envelope translates between JSON-RPC and the lines of the protocol.
 type envelope struct {
 	agent *io.PipeWriter // lines for the agent
-	lines lineWriter     // of the agent
+	lines lineWriter     // from the agent
 
 	wmu sync.Mutex
 	w   io.Writer

@@ -60,7 +60,7 @@ type server struct {
 
 	ends sync.WaitGroup // unanswered requests to end the session
 
-	// Requests of the host to MCP servers that are not answered yet.
+	// Unanswered requests of the host to MCP servers.
 	jobs     sync.WaitGroup
 	jobsCtx  context.Context
 	stopJobs context.CancelCauseFunc
@@ -72,7 +72,7 @@ type reply struct {
 	err error // why there is no response
 }
 
-// A sentRequest is a request of ours that the host has not answered.
+// A sentRequest is a request that the host has not answered.
 type sentRequest struct {
 	*wire.ControlRequest
 	ctx context.Context // of the waiting caller
@@ -453,7 +453,7 @@ func (s *server) withdraw() {
 // failHooks fails the hook callbacks that the host has not answered. Nothing that they guard
 // happens.
 func (s *server) failHooks(err error) {
-	s.sending.Lock() // the host may have read one that is not in asked yet
+	s.sending.Lock() // the host may have read a request that is not in asked yet
 	defer s.sending.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -512,7 +512,7 @@ func (s *server) send(ctx context.Context, m *wire.ControlRequest) error {
 		delete(s.pending, m.RequestID)
 		return errors.Join(err, context.Cause(ctx))
 	}
-	if s.pending[m.RequestID] != nil { // it may be answered already
+	if s.pending[m.RequestID] != nil { // it may already be answered
 		s.asked = append(s.asked, sentRequest{m, ctx})
 	}
 	return nil

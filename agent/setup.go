@@ -139,7 +139,7 @@ type resumeError struct{ id, text string }
 
 func (e *resumeError) Error() string { return e.text }
 
-// variables returns an environment, "KEY=value", as a map.
+// variables converts an environment, "KEY=value", to a map.
 func variables(environ []string) map[string]string {
 	vars := map[string]string{}
 	for _, kv := range environ {
