@@ -93,7 +93,7 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 			return err
 		}
 	case errors.Is(err, ErrLocked):
-		// The writer is alive and appends whole lines, as this does.
+		// There is an active writer, which appends whole lines, as this does.
 		if file, err = root.OpenFile(p.name(), os.O_WRONLY|os.O_APPEND|nonblock, 0); err != nil {
 			return notFound(err)
 		}
@@ -262,7 +262,7 @@ func (f *Files) writeFork(ctx context.Context, fork *forked, key Key, file io.Re
 	return nil
 }
 
-// A forked session is one that is about to be written.
+// A forked is a fork that is about to be written.
 type forked struct {
 	id, from string
 	title    string

@@ -86,7 +86,7 @@ type ImportOptions struct {
 // Import stores a session that [Export] wrote, completely or not at all, and returns
 // its id. The error is [ErrExists] if there is a session with that id.
 func Import(ctx context.Context, s Store, r io.ReadSeeker, opts *ImportOptions) (string, error) {
-	// Nothing is written before all of it was read.
+	// Nothing is written before everything was read.
 	key, err := readExport(ctx, r, nil)
 	if err != nil {
 		return "", err

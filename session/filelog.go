@@ -20,11 +20,11 @@ const gather = 64 << 10
 type fileLog struct {
 	files   *Files
 	place   place
-	name    string // of its file, below the projects directory
+	name    string // of its file, relative to the projects directory
 	path    string
 	encoder *encoder
-	parent  *fileLog // of a part: the session
-	sub     string   // of a part: its name
+	parent  *fileLog // for a part: the session
+	sub     string   // for a part: its name
 
 	mu     sync.Mutex
 	parts  []*fileLog // that are open
@@ -189,7 +189,8 @@ func (l *fileLog) usable() error {
 	return l.failed
 }
 
-// flush writes a group unless that has been done. The caller holds the turn.
+// flush writes a group unless another goroutine has done so. The caller holds the
+// turn.
 func (l *fileLog) flush(g *group) {
 	l.mu.Lock()
 	if l.next != g { // written by another caller
@@ -203,7 +204,7 @@ func (l *fileLog) flush(g *group) {
 	if g.err == nil {
 		var broken bool
 		broken, g.err = l.write(g.lines, g.sync)
-		if broken || g.err != nil && l.files.Durability == None { // its Append has returned without an error
+		if broken || g.err != nil && l.files.Durability == None { // an earlier Append has returned without an error
 			l.mu.Lock()
 			l.failed = g.err
 			l.mu.Unlock()

@@ -34,7 +34,7 @@ const (
 // only key, and also reads the older layout sessions/<id>/messages.jsonl. It keeps only
 // logs open, and is safe for concurrent use in many processes.
 type Files struct {
-	Dir        string // the configuration directory, such as that in CLAUDE_CONFIG_DIR
+	Dir        string // the configuration directory, such as the one in CLAUDE_CONFIG_DIR
 	Durability Durability
 	LockWait   time.Duration // how long Open waits for another process to close the session; zero means a moment
 	// Progress is called repeatedly while reading a long log that has no index yet or is
@@ -44,7 +44,7 @@ type Files struct {
 
 var _ Store = (*Files)(nil)
 
-// grace is how long others may hold a lock to add a line, such as a title.
+// grace is how long other processes may hold a lock to add a line, such as a title.
 const grace = 50 * time.Millisecond
 
 const (
@@ -76,7 +76,7 @@ func (f *Files) root(create bool) (*os.Root, error) {
 	return root, nil
 }
 
-// inRoot calls do with the projects directory, unless there is none.
+// inRoot calls do with the projects directory, if it exists.
 func (f *Files) inRoot(ctx context.Context, do func(root *os.Root) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (f *Files) create(meta Meta) (*fileLog, error) {
 			return nil, fmt.Errorf("session: %w", err)
 		}
 		err = claim(root, p, file)
-		if errors.Is(err, errGone) { // its last owner removed it just now
+		if errors.Is(err, errGone) { // its last owner has just removed it
 			file.Close()
 			continue
 		}
@@ -302,7 +302,7 @@ func lockFile(file *os.File) error {
 // errGone means that a file was removed since it was opened.
 var errGone = errors.New("session: the file is gone")
 
-// claim locks a file that was opened by its name.
+// claim locks a file that was opened by name.
 func claim(root *os.Root, p place, file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {

@@ -24,7 +24,7 @@ const metaType = "agent_metadata"
 // metaSuffix is the suffix of that file.
 const metaSuffix = ".meta.json"
 
-// fileName returns the file of a log below the projects directory.
+// fileName returns the file of a log, relative to the projects directory.
 func (k Key) fileName() string { return k.String() + suffix }
 
 // isObject reports whether a record is one JSON object.
@@ -361,7 +361,7 @@ func (f *Files) keyPath(key Key) string {
 	return f.pathOf(place{project: key.Project, id: strings.TrimPrefix(key.String(), key.Project+"/")})
 }
 
-// Lease implements [Store]. It ends with the process.
+// Lease implements [Store]. The lease ends with the process.
 func (f *Files) Lease(ctx context.Context, key Key) (Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

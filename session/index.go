@@ -27,7 +27,7 @@ type index struct {
 	Boundary int64               `json:"boundary"` // position of the compaction
 	Sum      string              `json:"sum"`      // of the bytes around it
 	Loose    map[string]jsonSpan `json:"loose"`    // the last record of each type before it
-	Kept     []jsonSpan          `json:"kept"`     // the messages before it that it kept
+	Kept     []jsonSpan          `json:"kept"`     // the earlier messages that the compaction kept
 	Corrupt  int                 `json:"corrupt"`
 }
 

@@ -235,7 +235,7 @@ func firstLine(name string) string {
 
 // In selects where to search for a session. The zero value, and nil, mean everywhere.
 type In struct {
-	Dir string // in this directory's project, and in those of other worktrees of its repository
+	Dir string // only this directory's project, and those of other worktrees of its repository
 }
 
 // at opens the projects directory and finds a session.

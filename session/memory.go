@@ -63,7 +63,7 @@ func (m *Memory) Append(ctx context.Context, key Key, records []json.RawMessage)
 	return nil
 }
 
-// ownRecords returns copies of records that may be appended.
+// ownRecords validates records and returns copies.
 func ownRecords(key Key, records []json.RawMessage) ([]sparse, error) {
 	if err := key.Check(); err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (m *Memory) List(ctx context.Context, match Key) ([]Listed, error) {
 	return all, nil
 }
 
-// each calls f with the sessions that match, which may have no id.
+// each calls f with the sessions that match; the id of match may be empty.
 func (m *Memory) each(match Key, f func(Key, *memoryLog)) {
 	visit := func(of map[Key]*memoryLog) {
 		for key, l := range of {
@@ -183,7 +183,7 @@ func (m *Memory) Summaries(ctx context.Context, project string) ([]Summary, erro
 	}
 	var all []Summary
 	m.each(Key{Project: project}, func(key Key, l *memoryLog) {
-		data, _ := json.Marshal(&l.summary) // texts and booleans only
+		data, _ := json.Marshal(&l.summary) // only strings and booleans
 		all = append(all, Summary{Key: key, Modified: l.modified, Data: data})
 	})
 	return all, nil
@@ -269,7 +269,7 @@ func (l *memoryLease) Append(ctx context.Context, sub string, records []json.Raw
 	return l.append(sub, own)
 }
 
-// append adds records that nobody changes, while the lease is held.
+// append adds records that are never modified, while the lease is held.
 func (l *memoryLease) append(sub string, records []sparse) error {
 	l.shard.mu.Lock()
 	defer l.shard.mu.Unlock()

@@ -123,7 +123,7 @@ func Subagents(ctx context.Context, s Store, id string, in *In) ([]string, error
 	return slices.Sorted(maps.Keys(subs)), nil
 }
 
-// subagents returns the parts of a session that are the logs of its subagents.
+// subagents returns the parts of a session that are logs of its subagents.
 func subagents(ctx context.Context, s Store, id string, in *In) (Key, map[string]string, error) {
 	key, err := locate(ctx, s, id, in)
 	if err != nil {

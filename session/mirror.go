@@ -18,7 +18,7 @@ func Mirror(log Log, tell func(key Key, records []json.RawMessage)) Log {
 type mirroredLog struct {
 	Log
 	key     Key
-	encoder *encoder // that of the log
+	encoder *encoder // the encoder of the log
 	tell    func(key Key, records []json.RawMessage)
 }
 
@@ -26,7 +26,7 @@ type mirroredLog struct {
 func (l *mirroredLog) Append(entries ...*Entry) error {
 	dated := make([]*Entry, len(entries))
 	for i, e := range entries {
-		if e != nil && e.UUID != "" && e.Time.IsZero() { // the same time in both places
+		if e != nil && e.UUID != "" && e.Time.IsZero() { // use the same time in both places
 			dup := *e
 			dup.Time = time.Now()
 			e = &dup

@@ -102,7 +102,7 @@ func (f *Files) pack(ctx context.Context, root *os.Root, p place) (int64, error)
 	return info.Size(), root.Remove(p.name())
 }
 
-// until is a reader that ends with a context.
+// until is a reader that fails when its context ends.
 type until struct {
 	ctx context.Context
 	r   io.Reader
@@ -118,7 +118,7 @@ func (u *until) Read(p []byte) (int, error) {
 // A packedHead is the header of a compressed session.
 type packedHead struct {
 	Size  int64 `json:"size"`
-	Nanos int64 `json:"nanos"` // when it was last written
+	Nanos int64 `json:"nanos"` // time of the last write
 	Kept  *kept `json:"kept"`
 }
 

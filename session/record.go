@@ -36,7 +36,7 @@ const moreKey = "parleyMore"
 // lenient accepts what other writers may have written.
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// inTree reports whether a record of a type with a uuid is part of the conversation.
+// inTree reports whether a record of this type, with a uuid, is part of the conversation.
 func inTree(typ string) bool {
 	switch typ {
 	case typeUser, typeAssistant, typeSystem, typeAttachment, typeProgress:
@@ -45,7 +45,7 @@ func inTree(typ string) bool {
 	return false
 }
 
-// reserved reports whether the log itself writes a member.
+// reserved reports whether the log itself writes this member.
 func reserved(name string) bool {
 	switch name {
 	case "type", "uuid", "parentUuid", "sessionId", "timestamp", "message", moreKey:
@@ -164,21 +164,21 @@ func (e *encoder) records(entries []*Entry) ([]json.RawMessage, error) {
 	return records, nil
 }
 
-// A sparse record is one whose long fixed values are kept where they are: in its text null
-// stands for them.
+// A sparse record keeps long fixed values separately: in its text they are replaced by
+// null.
 type sparse struct {
 	text []byte
 	uuid string
 	out  []gap
 }
 
-// A gap is where a value is left out of a text.
+// A gap is the position of a value that is left out of a text.
 type gap struct {
 	at    int
 	value json.RawMessage
 }
 
-// sparseLeast is the length of values that are left out.
+// sparseLeast is the minimum length of values that are left out.
 const sparseLeast = 256
 
 // sparse returns one record for each entry.
@@ -217,7 +217,8 @@ func (r *sparse) whole() json.RawMessage {
 	return append(all, r.text[from:]...)
 }
 
-// line appends the line of an entry. With out it leaves long fixed values out, and says where.
+// line appends the line of an entry. If out is not nil, it leaves out long fixed values
+// and records their positions.
 func (e *encoder) line(dst []byte, entry *Entry, more int, out *[]gap) ([]byte, error) {
 	if entry.Type == "" {
 		return nil, errors.New("it has no type")

@@ -123,7 +123,7 @@ func (h *History) Unfinished() (uuid, promptID string) {
 			continue
 		}
 		if _, results := blockIDs(e.Message); len(results) == 0 && string(e.Fields["promptId"]) != string(last.Fields["promptId"]) {
-			return "", "" // another prompt, or the mark of an interrupt
+			return "", "" // another prompt, or the marker of an interrupt
 		}
 	}
 	return uuid, promptID

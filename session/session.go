@@ -39,8 +39,8 @@ var ErrLocked = errors.New("session: it is open elsewhere")
 // ErrClosed means that the log was closed.
 var ErrClosed = errors.New("session: the log is closed")
 
-// An Entry is one record of a log. Those with a UUID form a tree by ParentUUID;
-// the conversation is the path from its newest leaf to the root.
+// An Entry is one record of a log. Entries with a UUID form a tree by ParentUUID; the
+// conversation is the path from the newest leaf to the root.
 type Entry struct {
 	Type       string // "user", "assistant", "system", "attachment", or that of a record outside of the tree
 	UUID       string
@@ -55,8 +55,8 @@ type Entry struct {
 	// end of the process, and a power failure as soon as a later entry that is not hasty
 	// does.
 	Hasty bool
-	// Fixed says that the values of Fields are JSON on one line that never changes: a log
-	// does not check them again, and may keep them as they are.
+	// Fixed means that the values of Fields are single-line JSON that never changes: a log
+	// does not validate them again, and may keep them without copying.
 	Fixed bool
 }
 
@@ -67,9 +67,9 @@ type Log interface {
 	ID() string
 	// Path returns the file of the session, or "" if it is in none.
 	Path() string
-	// Append writes entries at the end, in order, all or none. When it returns
-	// they survive the end of this process. It keeps nothing of entries that are not fixed.
-	// After an error that leaves the log in doubt, all that follow fail too.
+	// Append writes entries at the end, in order, all or none. After it returns, they
+	// survive the end of this process. It does not retain entries that are not fixed. After
+	// an error that leaves the end of the log unknown, all later calls fail, too.
 	Append(entries ...*Entry) error
 	// Sub returns the log of a part of the session, such as that of a subagent,
 	// "subagents/agent-1": see [Key]. It is written under the same lock, and is closed with
@@ -82,7 +82,7 @@ type Log interface {
 
 // Meta is the context that every record of a session contains.
 type Meta struct {
-	ID         string // of a new session: a UUID
+	ID         string // for a new session: a UUID
 	Cwd        string
 	Version    string
 	GitBranch  string

@@ -31,8 +31,9 @@ type Store interface {
 	// List returns the sessions with a project, an id, or both; an empty member of
 	// match matches all. Sub is ignored. The order is undefined.
 	List(ctx context.Context, match Key) ([]Listed, error)
-	// Delete removes a log. The log of a session is removed with its parts; the log of
-	// a part alone. A log that does not exist is not an error. Leases are ignored.
+	// Delete removes a log. Removing the log of a session also removes its parts;
+	// removing the log of a part removes only that. It is not an error if the log does
+	// not exist. Leases are ignored.
 	Delete(ctx context.Context, key Key) error
 	// Subkeys returns the names of the parts of a session, in any order.
 	Subkeys(ctx context.Context, key Key) ([]string, error)
@@ -43,7 +44,7 @@ type Store interface {
 	Lease(ctx context.Context, key Key) (Lease, error)
 }
 
-// A Lease is the right to write a session and its parts. Append is safe for
+// A Lease is the exclusive right to write a session and its parts. Append is safe for
 // concurrent use.
 type Lease interface {
 	// Append is that of the store, to the session or to a part of it. If the lease has

@@ -49,8 +49,7 @@ type scan struct {
 	missing   bool  // a message that a compaction kept was not found
 	unended   bool  // the last line is complete, but without a newline
 
-	// A batch that is not yet complete. If the log ends here, none of it
-	// counts.
+	// An incomplete batch. If the log ends here, the whole batch is ignored.
 	batch      []func()
 	batchLeft  int
 	batchStart int64
@@ -62,7 +61,7 @@ type head struct {
 	uuid, parent, message    string
 	sidechain, meta, summary bool
 	team, forked             bool
-	more                     int // records of the same write that follow
+	more                     int // number of following records in the same write
 	toolUseID, outcome       string
 }
 
@@ -650,13 +649,13 @@ func blockIDs(message json.RawMessage) (calls, results []string) {
 	return calls, results
 }
 
-// history reads the records that matter.
+// history reads the records of the conversation.
 func (s *scan) history(at io.ReaderAt) (*History, error) {
 	h, _, err := s.historyPath(at)
 	return h, err
 }
 
-// historyPath is history, with the nodes of the conversation.
+// historyPath is like history and also returns the nodes of the conversation.
 func (s *scan) historyPath(at io.ReaderAt) (*History, []*node, error) {
 	r := &lineReader{r: at}
 	path, err := s.chain(r, true)

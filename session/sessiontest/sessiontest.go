@@ -68,7 +68,7 @@ func Meta(id, cwd string) session.Meta {
 	return session.Meta{ID: id, Cwd: cwd, Version: "2.1.0", GitBranch: "main", Entrypoint: "sdk-go"}
 }
 
-// Say returns a message of a role with one text, below a parent.
+// Say returns a message with a role and one text, below a parent.
 func Say(role, text, parent string) *session.Entry {
 	content, _ := json.Marshal(text)
 	message := fmt.Sprintf(`{"role":%q,"content":[{"type":"text","text":%s}]}`, role, content)
