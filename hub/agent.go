@@ -36,7 +36,7 @@ type Start struct {
 	Records func(load func(ctx context.Context, id string) ([]json.RawMessage, error))
 }
 
-// An agentRun is an agent of a room, from its start to its end.
+// An agentRun is one run of an agent in a room, from its start to its end.
 type agentRun struct {
 	r    *room
 	ctx  context.Context // ends when the agent must end at once
@@ -56,7 +56,7 @@ type agentRun struct {
 	notices []string // for the model
 	records func(ctx context.Context, id string) ([]json.RawMessage, error)
 
-	informed atomic.Bool // the model has the notices
+	informed atomic.Bool // the model has received the notices
 
 	mail mailbox // prompts to send
 

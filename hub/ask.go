@@ -151,12 +151,12 @@ func (a *agentRun) ask(ctx context.Context, req *wire.ControlRequest) (json.RawM
 	if errors.Is(context.Cause(ctx), parley.ErrWithdrawn) && a.r.do(a.ctx, alive) == nil {
 		a.r.putAnswer(&Answer{Ask: q.ID, By: Actor{Name: "agent"}, Outcome: Withdrawn})
 	}
-	// The question stays open: the agent is gone, and asks again when it continues.
+	// The question stays open: the agent has ended, and asks again when it continues.
 	return nil, parley.ErrNoAnswer
 }
 
-// unanswered returns the error for a request that was not handled. An agent whose room
-// ends gets no answer: it ends, too, and asks again when it continues.
+// unanswered returns the error for a request that was not handled. If the room ends,
+// the agent gets no response: it ends, too, and asks again when it continues.
 func (a *agentRun) unanswered(err error) error {
 	if a.r.ctx.Err() != nil || errors.Is(err, ErrClosed) {
 		return parley.ErrNoAnswer
@@ -229,7 +229,7 @@ func (a *Ask) response(ans *Answer) json.RawMessage {
 // expired reports whether an answer at a given time is too late.
 func (a *Ask) expired(at time.Time) bool { return a.Expires != nil && !at.Before(*a.Expires) }
 
-// check returns an error unless an actor may give an answer.
+// check returns an error unless an actor may give this answer.
 func (a *Ask) check(by Actor, ans *Answer) error {
 	if err := by.need(MayApprove, "answer questions"); err != nil {
 		return err

@@ -16,7 +16,7 @@ var (
 	// ErrLocked is returned when another process holds the lease of a session.
 	ErrLocked = errors.New("hub: another process runs the session")
 
-	// ErrNotFound is returned for a session that does not exist.
+	// ErrNotFound is returned for an unknown session.
 	ErrNotFound = errors.New("hub: session not found")
 )
 
@@ -102,7 +102,7 @@ type Broadcaster interface {
 
 // A Lease is the right to run a session.
 type Lease interface {
-	// Lost is closed when the lease is known to be lost. That may be late, or never.
+	// Lost is closed when the lease is known to be lost, possibly late or never.
 	Lost() <-chan struct{}
 	// Close gives up the lease. Closing twice does no harm.
 	Close() error
@@ -116,9 +116,9 @@ type Item struct {
 	Data   json.RawMessage // one JSON value on one line
 }
 
-// A Listed is a session that a backend holds.
+// A Listed is a session in a backend.
 type Listed struct {
 	ID       string
-	Modified time.Time // when its journal was last appended to
+	Modified time.Time // time of the last append to its journal
 	Size     int64     // changes whenever the journal does
 }

@@ -141,7 +141,7 @@ func (s *Session) Info(ctx context.Context, by Actor) (*Info, []Ask, error) {
 }
 
 // Entries yields the entries with a number above after, up to the last one. Unlike
-// [Session.Attach] it does not open the session, and so changes nothing.
+// [Session.Attach] it does not open the session, so it changes nothing.
 func (s *Session) Entries(ctx context.Context, by Actor, after uint64) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		err := s.hub.check(ctx, by, s.id, MayView, "see the session")
@@ -163,7 +163,7 @@ func (s *Session) Entries(ctx context.Context, by Actor, after uint64) iter.Seq2
 	}
 }
 
-// Rename gives the session a title. Its agent need not run.
+// Rename sets the title of the session. Its agent need not run.
 func (s *Session) Rename(ctx context.Context, by Actor, title string) error {
 	title = strings.TrimSpace(title)
 	if title == "" {
@@ -210,7 +210,7 @@ type watcher struct {
 	mu      sync.Mutex
 	changed map[string]Info
 	order   []string
-	bell    chan struct{} // holds a token if there is something new
+	bell    chan struct{} // holds a token if there is a new change
 }
 
 func (w *watcher) put(i Info) {

@@ -59,8 +59,8 @@ type Client interface {
 	// Stop interrupts a session, drops its queued prompts and ends its agent. The next
 	// prompt starts it again.
 	Stop(ctx context.Context, id string) error
-	// Remove stops a session and removes its journal. The agent's records stay, so that
-	// it can be opened again.
+	// Remove stops a session and removes its journal. The agent's records stay, so the
+	// session can be opened again.
 	Remove(ctx context.Context, id string) error
 	// Delete removes a session and the agent's records of it.
 	Delete(ctx context.Context, id string) error
@@ -89,13 +89,13 @@ type Client interface {
 type HostLink interface {
 	// Epoch returns the number of the entry with which the host attached to the session.
 	Epoch() uint64
-	// Done is closed when the host is not attached any more.
+	// Done is closed when the host is detached.
 	Done() <-chan struct{}
-	// Err returns why the host is not attached any more, nil while it is.
+	// Err returns why the host is detached, or nil while it is attached.
 	Err() error
 	// Close detaches the host. Its hooks and tools wait until it comes back.
 	Close() error
-	// Leave detaches the host for good.
+	// Leave detaches the host permanently.
 	Leave(ctx context.Context) error
 }
 
@@ -127,17 +127,17 @@ func Call(ctx context.Context, c Client, id string, request wire.Request, resp a
 	return json.Unmarshal(data, resp)
 }
 
-// Allow returns the answer that allows a call.
+// Allow returns an answer that allows a call.
 func Allow(ask *Ask) Answer {
 	return Answer{Ask: ask.ID, Shown: ask.Hash, Response: json.RawMessage(`{"behavior":"allow"}`)}
 }
 
-// Deny returns the answer that denies a call, with a reason for the model.
+// Deny returns an answer that denies a call, with a reason for the model.
 func Deny(ask *Ask, reason string) Answer {
 	return Answer{Ask: ask.ID, Shown: ask.Hash, Response: mustJSON(map[string]string{"behavior": "deny", "message": reason})}
 }
 
-// Client returns the access of an actor to the hub.
+// Client returns an actor's access to the hub.
 func (h *Hub) Client(by Actor) Client { return &local{h, by} }
 
 // local is a [Client] of a hub in this process.

@@ -20,9 +20,9 @@
 //	id, err = c.Create(ctx, hub.Spec{From: &hub.Reference{Session: old, N: n}})    // fork
 //
 //	uuid, err := c.Prompt(ctx, id, wire.Prompt(wire.Text("Which tests are flaky?")))
-//	for e, err := range c.Attach(ctx, id, after) { // entries behind the number after, state, then live
+//	for e, err := range c.Attach(ctx, id, after) { // entries after the number, state, then live
 //		switch e.Kind {
-//		case hub.KindFrame, hub.KindLive: // wire.Decode(e.Data): a message; live ones are pieces and progress
+//		case hub.KindFrame, hub.KindLive: // wire.Decode(e.Data): a message; live ones are chunks and progress
 //		case hub.KindAsk: // a hub.Ask: c.Answer(ctx, id, hub.Allow(&ask)) or hub.Deny(&ask, reason)
 //		case hub.KindState: // a hub.State
 //		}

@@ -14,11 +14,11 @@ type Kind string
 // The kinds of entries. All but records have a number.
 const (
 	KindFrame  Kind = "frame"  // a message of the agent, as every viewer receives it
-	KindRecord Kind = "record" // a record of the agent's session log, if the journal holds that, too
+	KindRecord Kind = "record" // a record of the agent's session log, if the journal also stores that
 
 	KindCreated  Kind = "created"  // the first entry of a session: see [Created]
 	KindForked   Kind = "forked"   // the first entry of a fork: see [Created]
-	KindOwner    Kind = "owner"    // a hub took the session over: see [Owner]
+	KindOwner    Kind = "owner"    // another hub became the owner: see [Owner]
 	KindPrompt   Kind = "prompt"   // a prompt was accepted: see [Prompt]
 	KindDropped  Kind = "dropped"  // a queued prompt was dropped: see [Dropped]
 	KindAsk      Kind = "ask"      // the agent needs an answer: see [Ask]
@@ -51,7 +51,7 @@ type Entry struct {
 	Epoch uint64
 	// Item is the number of the inbox item that the entry consumes, 0 for none.
 	Item uint64
-	// Record is the uuid of the record that a frame shows, if there is one.
+	// Record is the uuid of the record that a frame shows, if any.
 	Record string
 	// Recovered reports that the frame was made from its record afterwards: the session
 	// was continued outside of a hub, or its hub died.
@@ -226,7 +226,7 @@ func (s *scanner) number() (n uint64, ok bool) {
 	return n, i > 0
 }
 
-// quoted reads a string of plain characters.
+// quoted parses a string of plain characters.
 func (s *scanner) quoted() (string, bool) {
 	if len(s.rest) == 0 || s.rest[0] != '"' {
 		return "", false

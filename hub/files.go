@@ -231,7 +231,7 @@ func (f *Files) Append(ctx context.Context, id string, expect uint64, entries []
 	return nil
 }
 
-// lastNumber returns the number of the last entry that has one.
+// lastNumber returns the number of the last numbered entry.
 func lastNumber(file io.ReaderAt, size int64) (uint64, error) {
 	const step = 64 << 10
 	for from := max(0, size-step); ; from = max(0, from-step) {
@@ -666,7 +666,7 @@ func itemNumber(line []byte) uint64 {
 	return n
 }
 
-// fewItems is the size of an inbox that is not worth trimming.
+// fewItems is the size below which an inbox is not trimmed.
 const fewItems = 64 << 10
 
 // TrimInbox implements [Backend].
@@ -769,7 +769,7 @@ func (f *Files) Rest(ctx context.Context, id string) error {
 	return nil
 }
 
-// Work implements [Backend]. It follows this process only.
+// Work implements [Backend]. It follows only this process.
 func (f *Files) Work(ctx context.Context, follow bool) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		seen := -1 // how many of woken were seen, including removed ones

@@ -31,7 +31,7 @@ type HostOptions struct {
 
 // A HeldError means that another host is attached.
 type HeldError struct {
-	By    Actor // the host that is attached
+	By    Actor // the attached host
 	Epoch uint64
 }
 

@@ -33,8 +33,7 @@ type Config struct {
 	// Agent returns the SDK options for the agent of a session: which agent it is and how to reach it. It is
 	// required. The hub overrides the options that concern the session itself, such as SessionID and CanUseTool.
 	Agent func(ctx context.Context, start Start) (*parley.Options, error)
-	// Sessions is where agents keep their own records. Nil means in the journal: see
-	// [Start.Store].
+	// Sessions stores the agents' own records. Nil means the journal: see [Start.Store].
 	Sessions session.Store
 	// Name is the name of the hub in the entries that it writes. Empty means "hub".
 	Name string
@@ -42,8 +41,8 @@ type Config struct {
 	IdleAfter time.Duration
 	// AskExpiry is how long a question waits for an answer. Zero means forever.
 	AskExpiry time.Duration
-	// HostGrace is how long hooks and tools of a host wait for it while it is away. Zero
-	// means 10 minutes.
+	// HostGrace is how long hooks and tools wait for a host that is away. Zero means 10
+	// minutes.
 	HostGrace time.Duration
 	// ViewerBytes is how much may be queued for a slow viewer. Zero means 1 MiB.
 	ViewerBytes int
@@ -144,10 +143,10 @@ func (h *Hub) warn(text string, err error) {
 	}
 }
 
-// Sees reports whether an actor may see what belongs to another one: see [Config.Sees].
+// Sees reports whether an actor may see the sessions of another one: see [Config.Sees].
 func (h *Hub) Sees(by, other Actor) bool { return h.cfg.Sees == nil || h.cfg.Sees(by, other) }
 
-// check returns an error unless an actor may do something to a session.
+// check returns an error unless an actor may access a session.
 func (h *Hub) check(ctx context.Context, by Actor, id string, need Rights, what string) error {
 	if err := by.need(need, what); err != nil || h.cfg.Sees == nil {
 		return err
@@ -224,7 +223,7 @@ func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, err
 		}
 		if r.err != nil {
 			h.exit(r)
-			if create == nil && errors.Is(r.err, ErrExists) { // somebody tried to create it again
+			if create == nil && errors.Is(r.err, ErrExists) { // a call tried to create it again
 				<-r.done
 				continue
 			}
@@ -256,7 +255,7 @@ func (h *Hub) exit(r *room) {
 	h.mu.Unlock()
 	if last {
 		select {
-		case r.nudge <- struct{}{}: // it may not be needed any more
+		case r.nudge <- struct{}{}: // it may no longer be needed
 		default:
 		}
 	}
@@ -335,7 +334,7 @@ type Spec struct {
 	// nil.
 	Agent json.RawMessage
 	// From makes the session a copy of another one, up to the entry with the number N, or
-	// all of it if N is 0. The copy gets a new id; Cwd is that of the original.
+	// all of it if N is 0. The copy gets a new id and the Cwd of the original.
 	From *Reference
 }
 
@@ -375,8 +374,8 @@ func (h *Hub) Create(ctx context.Context, by Actor, spec Spec) (*Session, error)
 // began outside of a hub becomes one of the hub's when it is first used.
 func (h *Hub) Session(id string) *Session { return &Session{h, id} }
 
-// A Session is a session of a hub. It is safe for concurrent use, costs nothing, and
-// needs no closing.
+// A Session is a handle to a session of a hub. It is safe for concurrent use, costs nothing,
+// and need not be closed.
 type Session struct {
 	hub *Hub
 	id  string

@@ -15,7 +15,7 @@ const jobLife = 7 * 24 * time.Hour
 type job struct {
 	ID        string    `json:"id,omitempty"`
 	Cron      string    `json:"cron,omitempty"`
-	At        time.Time `json:"at,omitzero"` // when it is due next
+	At        time.Time `json:"at,omitzero"` // when it is next due
 	Prompt    string    `json:"prompt,omitempty"`
 	Recurring bool      `json:"recurring,omitempty"`
 	Wakeup    bool      `json:"wakeup,omitempty"`

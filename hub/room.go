@@ -228,7 +228,7 @@ func (r *room) commit(batch []*op) {
 	if len(x.entries) > 0 {
 		if err := r.hub.cfg.Backend.Append(r.ctx, r.id, before, x.entries); err != nil {
 			if r.broken = err; x.claims && errors.Is(err, ErrConflict) {
-				r.broken = errReopen // the last owner was not quite gone
+				r.broken = errReopen // the last owner was still running
 			}
 		} else if x.claims && r.hub.cfg.Sessions == nil {
 			r.broken = r.rereadRecords()
@@ -583,7 +583,7 @@ func missingFrames(records []json.RawMessage, covered string, frames map[string]
 	return missing
 }
 
-// catchUp appends frames of records that have none, before an agent starts: records may
+// catchUp appends frames of records that have none, before an agent starts, because records may
 // have been added since the session was opened. It returns the records.
 func (r *room) catchUp(ctx context.Context, agentID, covered string, load func(context.Context, string) ([]json.RawMessage, error)) ([]json.RawMessage, error) {
 	frames := map[string]bool{}
@@ -625,7 +625,7 @@ func (r *room) agentRecords(ctx context.Context, id string) ([]json.RawMessage, 
 	return records, err
 }
 
-// outside describes a session that began outside of a hub.
+// outside describes a session that started outside a hub.
 func (r *room) outside(ctx context.Context) (*Created, error) {
 	if r.hub.cfg.Sessions == nil {
 		return nil, ErrNotFound

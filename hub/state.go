@@ -15,7 +15,7 @@ type fold struct {
 	first   uint64 // the first number that was not trimmed
 	epoch   uint64 // of the current owner
 	owner   string
-	item    uint64 // the last inbox item that was consumed
+	item    uint64 // the last consumed inbox item
 	created *Created
 	agentID string // id of the agent's session, which /clear changes
 
@@ -30,7 +30,7 @@ type fold struct {
 	tasks    []Task
 	host     *HostChange
 	hostN    uint64
-	resumeAt string            // where the conversation continues after a rewind
+	resumeAt string            // the message after which the conversation continues after a rewind
 	covered  string            // the last record whose frame was trimmed
 	sticky   []json.RawMessage // requests that apply until the next one of their kind, in order
 	granted  []json.RawMessage // changes of the rules that answers made for the session, in order
@@ -45,7 +45,7 @@ type fold struct {
 
 type promptState struct {
 	Prompt
-	said     string // the hash of its message; empty if that was trimmed
+	said     string // the hash of its message; empty if it was trimmed
 	n        uint64
 	consumed bool
 	over     bool

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// An Actor is a person, a program or a schedule that does something. The caller of the
+// An Actor is a person, a program or a schedule that uses a session. The caller of the
 // hub has authenticated it.
 type Actor struct {
 	Name   string `json:"name"`           // of a user, a device or a program
@@ -76,7 +76,7 @@ type Owner struct {
 type Prompt struct {
 	UUID string `json:"uuid"`
 	By   Actor  `json:"by"`
-	// Message is the prompt as the agent receives it, a user message of the protocol.
+	// Message is the prompt that the agent receives, a user message of the protocol.
 	Message json.RawMessage `json:"message"`
 	// Schedule is the schedule that sent the prompt, and Due is when it was due.
 	Schedule string     `json:"schedule,omitempty"`
@@ -104,8 +104,8 @@ const (
 	AskDialog      AskKind = "dialog"      // the agent needs a dialog to be shown
 )
 
-// Ask is the data of a [KindAsk] entry: a question that everyone who may approve
-// receives, until one of them answers.
+// Ask is the data of a [KindAsk] entry: a question that is sent to everyone who may
+// approve, until one of them answers.
 type Ask struct {
 	ID        string  `json:"id"`
 	Kind      AskKind `json:"kind"`
@@ -138,9 +138,9 @@ func hashOf(data []byte) string {
 type Answer struct {
 	Ask string `json:"ask"`
 	By  Actor  `json:"by"`
-	// Shown is the hash of the question as it was shown.
+	// Shown is the hash of the question that was shown.
 	Shown string `json:"shown,omitempty"`
-	// Response is the answer as the agent receives it: for tools a permission result.
+	// Response is the answer that the agent receives: for tools a permission result.
 	Response json.RawMessage `json:"response,omitempty"`
 	// Kept is the earlier question about an identical call that this answer was given
 	// to.
@@ -160,7 +160,7 @@ const (
 )
 
 // Control is the data of a [KindControl] entry: a control request of the protocol that
-// somebody sent to the agent.
+// an actor sent to the agent.
 type Control struct {
 	By      Actor           `json:"by"`
 	Request json.RawMessage `json:"request"`
@@ -169,7 +169,7 @@ type Control struct {
 // Changed is the data of a [KindChanged] entry.
 type Changed struct {
 	By   Actor           `json:"by"`
-	Spec json.RawMessage `json:"spec"` // in place of [Created.Spec]
+	Spec json.RawMessage `json:"spec"` // replaces [Created.Spec]
 }
 
 // HostChange is the data of a [KindHost] entry. The entry's number is the epoch of the
@@ -195,7 +195,7 @@ type Rewound struct {
 	To string `json:"to"` // the uuid of the last message that remains
 }
 
-// Cleared is the data of a [KindCleared] entry: the agent began a new session.
+// Cleared is the data of a [KindCleared] entry: the agent started a new session.
 type Cleared struct {
 	Session string `json:"session"`
 }
@@ -222,7 +222,7 @@ type Trimmed struct {
 	HostN    uint64            `json:"host_n,omitempty"`
 	Rewound  string            `json:"rewound,omitempty"`
 	Archived bool              `json:"archived,omitempty"`
-	Record   string            `json:"record,omitempty"` // the last one that had a frame
+	Record   string            `json:"record,omitempty"` // the last record that had a frame
 }
 
 // A Phase is the activity of a session.
@@ -269,7 +269,7 @@ type Waiting struct {
 	Expires *time.Time `json:"expires,omitempty"` // nil means never
 }
 
-// A Task is something that the agent does in the background.
+// A Task is a background task of the agent.
 type Task struct {
 	ID          string `json:"id"`
 	Type        string `json:"type,omitempty"`

@@ -158,7 +158,7 @@ func (s *server) hostAnswers(w http.ResponseWriter, r *http.Request) {
 	reply(w, struct{}{}, nil) // an answer that comes too late does no harm
 }
 
-// hostLeaves detaches a host for good.
+// hostLeaves detaches a host permanently.
 func (s *server) hostLeaves(w http.ResponseWriter, r *http.Request) {
 	rh := s.remote(r)
 	if rh == nil {
@@ -192,7 +192,7 @@ func (c *Client) Host(ctx context.Context, id string, opts hub.HostOptions) (hub
 	if err != nil {
 		return nil, err
 	}
-	// The link outlives ctx, which is that of the call.
+	// The link outlives ctx, which belongs to the call.
 	live, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	unlink := context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })
 	l := &hostLink{c: c, stop: stop, done: make(chan struct{})}

@@ -49,7 +49,7 @@ type joined struct {
 
 	mu     sync.Mutex
 	now    hub.Client
-	held   *hub.Hub // the one that this process holds, or nil
+	held   *hub.Hub // the hub in this process, or nil
 	closed bool
 }
 
@@ -146,7 +146,7 @@ func (j *joined) Create(ctx context.Context, spec hub.Spec) (string, error) {
 	err := j.with(ctx, spec.From == nil, func(c hub.Client) (err error) {
 		made, err := c.Create(ctx, spec)
 		if again && errors.Is(err, hub.ErrExists) {
-			return nil // the hub that is gone created it
+			return nil // the hub that ended has created it
 		}
 		if again = true; err == nil {
 			id = made
@@ -202,7 +202,7 @@ func (j *joined) Attach(ctx context.Context, id string, after uint64) iter.Seq2[
 func (j *joined) Prompt(ctx context.Context, id string, m *wire.User) (string, error) {
 	msg := *m
 	if msg.UUID == "" {
-		msg.UUID = session.NewID() // the same prompt sent again is accepted once
+		msg.UUID = session.NewID() // a repeated prompt is accepted once
 	}
 	err := j.with(ctx, true, func(c hub.Client) error { _, err := c.Prompt(ctx, id, &msg); return err })
 	return msg.UUID, err

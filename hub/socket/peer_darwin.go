@@ -72,13 +72,13 @@ func descends() error {
 
 func startOf(p *unix.KinfoProc) time.Time { return time.Unix(p.Proc.P_starttime.Unix()) }
 
-// lookUp asks the kernel about a process.
+// lookUp queries the kernel about a process.
 func lookUp(pid int) (process, error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {
 		return process{}, err
 	}
-	if int(info.Proc.P_pid) != pid { // the kernel returns an empty one for a process that is gone
+	if int(info.Proc.P_pid) != pid { // the kernel returns an empty record for a process that has ended
 		return process{}, os.ErrProcessDone
 	}
 	p := process{parent: int(info.Eproc.Ppid), started: startOf(info)}

@@ -315,7 +315,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 		}
 		line = append(e.AppendTo(line[:0]), '\n')
-		// A viewer that does not read loses its connection, not its place.
+		// A viewer that does not read loses its connection, but not its position.
 		out.SetWriteDeadline(time.Now().Add(time.Minute))
 		if _, err := w.Write(line); err != nil {
 			return
