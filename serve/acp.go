@@ -28,7 +28,7 @@ import (
 //	                   the connection in Acp-Connection-Id
 //	DELETE             ends the connection
 //
-// A stream that breaks continues behind its Last-Event-ID.
+// A stream that breaks continues after its Last-Event-ID.
 
 const (
 	connectionHeader = "Acp-Connection-Id"

@@ -87,7 +87,7 @@ func (s *Server) table() []route {
 	return all
 }
 
-// Login is the request of a page that logs in.
+// Login is the request of a page to log in.
 type Login struct {
 	Token string `json:"token"`
 }
@@ -138,7 +138,7 @@ type NewToken struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// MadeToken is a token with its secret.
+// MadeToken is a new token with its secret.
 type MadeToken struct {
 	Token  Token  `json:"token"`
 	Secret string `json:"secret"`
@@ -563,7 +563,7 @@ func allApprovals(c *call, ctx context.Context, _ *none) (list ApprovalList, err
 type Answer struct {
 	ID       string          `json:"-" path:"id"`
 	Ask      string          `json:"-" path:"ask"`
-	Shown    string          `json:"shown"` // the hash of the question, as it was shown
+	Shown    string          `json:"shown"` // the hash of the question that was shown
 	Behavior string          `json:"behavior,omitempty"`
 	Message  string          `json:"message,omitempty"` // the reason for denying, for the model
 	Response json.RawMessage `json:"response,omitempty"`

@@ -44,7 +44,7 @@ func (s *Server) secure(next http.Handler) http.Handler {
 	})
 }
 
-// setHeaders sets the headers that every response has.
+// setHeaders sets the headers of every response.
 func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")

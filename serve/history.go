@@ -112,7 +112,7 @@ type spending struct {
 	before map[string]*wire.ModelUsage // the totals of the last result
 }
 
-// addCosts adds the results of a session that are not in x yet.
+// addCosts adds the results of a session that are not yet in x.
 func (s *Server) addCosts(ctx context.Context, by hub.Actor, id string, x *spending) error {
 	for e, err := range s.cfg.Hub.Session(id).Entries(ctx, by, x.n) {
 		if err != nil {

@@ -21,7 +21,7 @@ func (e *NotRunningError) Error() string { return "serve: no server runs: " + e.
 // Unwrap returns why the socket could not be used.
 func (e *NotRunningError) Unwrap() error { return e.Err }
 
-// A Local uses the API of a server of this user over its unix socket, without a token.
+// A Local accesses the API of a server of this user over its unix socket, without a token.
 type Local struct {
 	Path string // of the socket
 }

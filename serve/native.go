@@ -25,7 +25,7 @@ import (
 //	/v1/code/sessions/{id}/events/stream      frames as server-sent events, resumed by Last-Event-ID
 //	/v1/code/sessions/{id}/events             a POST with frames of the host
 //
-// A browser cannot add a header to a WebSocket: a host without one sends
+// A browser cannot add a header to a WebSocket: a host without a header sends
 // {"type":"auth","credential":{"type":"oauth","token":"TOKEN"}} first.
 //
 // A host with hooks or tools holds the session. A later host with the same name takes over (code
@@ -138,7 +138,7 @@ func (x *native) take(m wire.Message) (kind string, err error) {
 		x.mu.Lock()
 		x.calls[m.RequestID] = cancel
 		x.mu.Unlock()
-		// A prompt that follows must find its hooks and tools.
+		// A later prompt must find its hooks and tools.
 		var refused error
 		if m.Request.Subtype() == "initialize" && x.by.scope.allows(ScopeDrive) {
 			refused = x.attachHost(ctx, request)
@@ -414,7 +414,7 @@ type queue struct {
 	bytes int
 	last  uint64
 	full  bool
-	bell  chan struct{} // holds a token if there is something new
+	bell  chan struct{} // holds a token if there is a new frame
 }
 
 const queueLimit = 8 << 20
@@ -476,7 +476,7 @@ func (q *queue) wait(ctx context.Context, send func(frame) error) error {
 func nativeSocket(c *call) {
 	id, err := c.s.identify(c.r)
 	if errors.Is(err, errNoToken) {
-		err = nil // it comes with the first message
+		err = nil // it arrives with the first message
 	}
 	if err == nil && c.r.Header.Get("Sec-WebSocket-Key") == "" {
 		err = &problem{http.StatusUpgradeRequired, "upgrade", "this is a WebSocket"}

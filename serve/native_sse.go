@@ -148,7 +148,7 @@ func nativeEvents(c *call) {
 	}, 0)
 }
 
-// envelope puts a frame into the form in which hosts receive it.
+// envelope wraps a frame in the form that hosts receive.
 func envelope(id string, f frame) []byte {
 	var kind struct {
 		Type string `json:"type"`

@@ -259,7 +259,7 @@ func (s *Server) push(creator hub.Actor, n Notice) {
 	}
 }
 
-// pushOne sends a message to a push service. It reports whether the subscription is gone.
+// pushOne sends a message to a push service. It reports whether the subscription has ended.
 func (s *Server) pushOne(ctx context.Context, key *ecdsa.PrivateKey, x *subscriber, urgent bool, text []byte) (gone bool, err error) {
 	own, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {

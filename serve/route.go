@@ -41,7 +41,7 @@ type call struct {
 	route     *route
 }
 
-// session returns the session that the path names.
+// session returns the session in the path.
 func (c *call) session() *hub.Session { return c.s.cfg.Hub.Session(c.r.PathValue("id")) }
 
 // sees reports whether the caller may see what belongs to the actor with a name.
@@ -59,7 +59,7 @@ const (
 //
 //	func(c *call, ctx context.Context, in *In) (Out, error)
 //
-// Members of In with the tag path or query come from there.
+// Members of In with the tag path or query come from the path or the query.
 func endpoint(pattern string, scope Scope, id, summary string, f any) route {
 	method, path, _ := strings.Cut(pattern, " ")
 	v := reflect.ValueOf(f) // not generic: an instance for each route would add 50 KB to programs
@@ -99,7 +99,7 @@ func stream(pattern string, scope Scope, id, summary, media string, in any, f fu
 	return route{method: method, path: path, scope: scope, id: id, summary: summary, in: reflect.TypeOf(in), media: media, serve: f}
 }
 
-// A problem is an error of the caller.
+// A problem is an error that the caller caused.
 type problem struct {
 	status int
 	code   string

@@ -42,7 +42,7 @@ type Config struct {
 	// TLS means that connections are encrypted. BehindProxy means that a proxy in front of the server
 	// does that, and adds X-Forwarded-For.
 	TLS, BehindProxy bool
-	// Console is mounted at "/". Nil means a page of text.
+	// Console is mounted at "/". Nil means a plain text page.
 	Console http.Handler
 	// Agent returns the value of [hub.Spec.Agent] for a new session. Nil means that sessions cannot
 	// have their own settings.
@@ -75,7 +75,7 @@ type Config struct {
 type AgentSettings struct {
 	Model          string   `json:"model,omitempty"`
 	PermissionMode string   `json:"permission_mode,omitempty"`
-	Args           []string `json:"args,omitempty"` // more flags of the parley command
+	Args           []string `json:"args,omitempty"` // additional flags of the parley command
 }
 
 // A Server serves a hub. It is safe for concurrent use.

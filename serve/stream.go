@@ -72,7 +72,7 @@ func (c *call) entries() (src source, upTo uint64, err error) {
 	info, _, err := c.session().Info(c.r.Context(), c.Actor)
 	if err == nil {
 		upTo = info.State.N
-	} else if !errors.Is(err, hub.ErrNotFound) { // it may have begun outside of the hub
+	} else if !errors.Is(err, hub.ErrNotFound) { // it may have started outside the hub
 		return nil, 0, err
 	}
 	return func(ctx context.Context, yield func(item, error) bool) {
@@ -216,7 +216,7 @@ func (c *call) sendEvents(src source, upTo uint64) {
 	}
 }
 
-// appendEvent appends a server-sent event. Data is one line.
+// appendEvent appends a server-sent event. Its data is one line.
 func appendEvent(dst []byte, it item) []byte {
 	if it.n > 0 {
 		dst = append(dst, "id: "...)

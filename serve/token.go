@@ -87,13 +87,13 @@ func (c *credential) arm() {
 	}
 }
 
-// A TokenStore keeps the tokens of several servers, as one value that they share.
+// A TokenStore keeps the tokens of several servers, as one shared value.
 type TokenStore interface {
 	// Change calls f with the value, nil if there is none, and stores the result of f. If another
 	// server stored something in the meantime, it calls f again.
 	Change(ctx context.Context, f func(old []byte) ([]byte, error)) error
-	// Watch calls f with the value, nil if there is none, and again whenever it has changed, until
-	// ctx ends.
+	// Watch calls f with the value, nil if there is none, and again whenever it changes, until ctx
+	// ends.
 	Watch(ctx context.Context, f func(value []byte)) error
 }
 
@@ -105,11 +105,11 @@ type tokens struct {
 	stop  context.CancelFunc // ends watching the store
 	work  sync.WaitGroup
 
-	changing sync.Mutex // held while one is added or removed
+	changing sync.Mutex // held while a token is added or removed
 
 	mu    sync.Mutex
 	all   map[string]*credential // by id
-	taken chan struct{}          // closed when all has changed
+	taken chan struct{}          // closed when all changes
 }
 
 func openTokens(path string, store TokenStore, logger *slog.Logger) (*tokens, error) {
@@ -322,7 +322,7 @@ func (t *tokens) add(name string, scope Scope, expires time.Time) (Token, string
 	return c.Token, text, nil
 }
 
-// find returns the credential of a secret, nil if there is none.
+// find returns the credential for a secret, or nil if there is none.
 func (t *tokens) find(text string) *credential {
 	rest, ok := strings.CutPrefix(text, tokenPrefix)
 	id, _, split := strings.Cut(rest, "_")

@@ -4,5 +4,5 @@ package transport
 
 import "os"
 
-// enlarge does nothing: pipes have the size that the system gives them.
+// enlarge does nothing: pipes keep the size that the system gives them.
 func enlarge(*os.File) {}

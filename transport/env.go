@@ -20,7 +20,7 @@ type Environment struct {
 	// Version is the SDK's version, for CLAUDE_AGENT_SDK_VERSION. An agent relies on it
 	// to identify its host, so no addition changes it. Empty means not set.
 	Version string
-	// Debug asks the agent for its debug output: DEBUG=1.
+	// Debug requests debug output from the agent: DEBUG=1.
 	Debug bool
 }
 

@@ -95,9 +95,8 @@ func (p *Peer) CloseWrite() error {
 	return nil
 }
 
-// Context is cancelled when the agent should stop at once: the host closed the
-// connection and the agent did not end by itself in time. It is cancelled after
-// Exit as well.
+// Context is cancelled when the agent should stop at once: the host closed the connection
+// and the agent did not end in time. It is also cancelled after Exit.
 func (p *Peer) Context() context.Context { return p.ctx }
 
 // Exit ends the agent: it closes both directions and passes the status and stderr to the

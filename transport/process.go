@@ -72,8 +72,8 @@ const (
 
 // Dial starts the command. ctx bounds only the start.
 //
-// The error is a [*NotFoundError] when there is nothing to start and a
-// [*StartError] when starting it failed.
+// The error is a [*NotFoundError] if there is nothing to start and a [*StartError] if
+// starting failed.
 func (p *Process) Dial(ctx context.Context, spec Spec) (Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ type processConn struct {
 	step   Step
 
 	exited chan struct{} // closed when the command ended
-	done   chan struct{} // closed when it is gone and exit is set
+	done   chan struct{} // closed when it has ended and exit is set
 	exit   Exit
 
 	closeOnce sync.Once
@@ -437,7 +437,7 @@ func (c *processConn) within(d, hurried time.Duration) bool {
 // maxLeftover limits how much is read from an abandoned pipe: more than any pipe holds.
 const maxLeftover = 4 << 20
 
-// A peerPipe is the reading end of a pipe that the command writes to.
+// A peerPipe is the read end of a pipe that the command writes to.
 type peerPipe struct {
 	file      *os.File
 	heard     atomic.Int64 // time of the last read, in Unix nanoseconds

@@ -31,7 +31,7 @@ var spawning struct {
 	work  chan func()
 }
 
-// onSpawnThread calls start on the thread for commands. When start succeeds the
+// onSpawnThread calls start on the thread for commands. If start succeeds, the
 // thread lives at least until done is called.
 func onSpawnThread(start func() error) (done func(), err error) {
 	s := &spawning
@@ -67,7 +67,7 @@ func onSpawnThread(start func() error) (done func(), err error) {
 }
 
 // awaitExit returns when the command has ended. It leaves the zombie, so that
-// the number of its group stays ours.
+// the id of its group is not reused.
 func (t *processTree) awaitExit() {
 	for {
 		err := unix.Waitid(unix.P_PID, t.pid(), nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -143,7 +143,7 @@ func killIfMarked(pid int, id string) bool {
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
-// marked reports whether an environment, as the kernel shows it, carries the
+// marked reports whether an environment, in the kernel's format, carries the
 // connection's mark.
 func marked(env []byte, id string) bool {
 	if !bytes.Contains(env, []byte(id)) {

@@ -6,8 +6,8 @@ import "syscall"
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// onSpawnThread calls start. Threads matter only where the kernel ties the life
-// of a child to one.
+// onSpawnThread calls start. Threads matter only where the kernel ties the
+// lifetime of a child to one.
 func onSpawnThread(start func() error) (done func(), err error) {
 	return func() {}, start()
 }

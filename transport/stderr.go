@@ -144,7 +144,7 @@ type lineQueue struct {
 	missing int  // lines dropped since the last one that was queued
 	total   int  // lines dropped in total
 	closed  bool // no more lines come
-	ended   bool // nothing is delivered any more
+	ended   bool // nothing more is delivered
 
 	ready chan struct{} // one token: there may be lines
 	gone  chan struct{} // closed when the delivering goroutine ended
@@ -158,7 +158,7 @@ func newLineQueue(deliver func(string)) *lineQueue {
 
 func (q *lineQueue) run(deliver func(string)) {
 	defer close(q.gone)
-	defer q.abandon() // when the callback calls runtime.Goexit
+	defer q.abandon() // if the callback calls runtime.Goexit
 	for {
 		line, ok, over := q.take()
 		switch {

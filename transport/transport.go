@@ -21,8 +21,8 @@ var ErrInputClosed = errors.New("transport: input is closed")
 // A Conn is one connection to an agent.
 //
 // One goroutine may read while another writes; Close, CloseWrite and Wait may be
-// called from any goroutine at any time. Writes are not serialised: a connection
-// has one writer.
+// called from any goroutine at any time. Writes are not serialized: a connection has
+// one writer.
 type Conn interface {
 	// Read reads the peer's output. It returns io.EOF when the peer ended its output,
 	// and ErrClosed when Close discarded output that nobody read.
@@ -93,7 +93,7 @@ type Spec struct {
 	Stderr func(line string) // called for each line of standard error; may be nil
 }
 
-// A Dialer makes connections. Its Dial may be called many times, from several
+// A Dialer creates connections. Its Dial may be called many times, from several
 // goroutines.
 type Dialer interface {
 	Dial(ctx context.Context, spec Spec) (Conn, error)
