@@ -64,7 +64,7 @@ func (f *follower) ask(q *hub.Ask) {
 	}
 }
 
-// answerLater answers a question without asking the client.
+// answerLater answers a question without sending it to the client.
 func (f *follower) answerLater(q *hub.Ask, response any) {
 	f.srv.conn.work.Go(func() { f.answer(q, response) })
 }

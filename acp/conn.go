@@ -50,7 +50,7 @@ func asError(err error) *Error {
 }
 
 const (
-	// maxFrame is the longest line in bytes that is read.
+	// maxFrame is the maximum length of a line in bytes.
 	maxFrame = 32 << 20
 	// maxOpen is how many requests of the peer may wait for their responses. A cancel is not a
 	// request, and is always read.
@@ -77,7 +77,8 @@ type request struct {
 	cancel context.CancelCauseFunc
 }
 
-// errCancelled is the cause of the context of a request that its sender cancelled.
+// errCancelled is the cancellation cause of the context of a request that its sender
+// cancelled.
 var errCancelled = errors.New("acp: the request was cancelled")
 
 // decode decodes the parameters.
@@ -141,7 +142,7 @@ func newConn(ctx context.Context, w io.Writer, handle func(*request)) *conn {
 	return c
 }
 
-// errEnded is the cause of the contexts of a connection that ended without an error.
+// errEnded is the cancellation cause of a connection that ended without an error.
 var errEnded = errors.New("acp: the connection ended")
 
 // read reads frames until the stream ends or breaks.
@@ -326,7 +327,7 @@ func (c *conn) write(f *frame) error {
 	return nil
 }
 
-// writeNow writes a frame as it is.
+// writeNow writes a frame without translation.
 func (c *conn) writeNow(f *frame) error {
 	if err := context.Cause(c.ctx); err != nil {
 		return err

@@ -73,7 +73,7 @@ func (a *Agent) Dial(ctx context.Context, spec transport.Spec) (transport.Conn, 
 
 // A started describes how to open a session.
 type started struct {
-	partial, echo, ask bool // of the connection with the host
+	partial, echo, ask bool // for the connection with the host
 	id                 string
 	resume             bool
 	fork               bool

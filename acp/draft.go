@@ -22,7 +22,7 @@ func newDraft() *draft {
 	return &draft{methods: map[string]string{}, asks: map[string]string{}, states: map[string]string{}}
 }
 
-// draftMethods has a row for each method of version 2: its name in version 1.
+// draftMethods maps the methods of version 2 to their names in version 1.
 var draftMethods = map[string]string{
 	"initialize": "initialize", "auth/login": "authenticate", "auth/logout": "logout", "session/new": "session/new", "session/resume": "session/resume",
 	"session/list": "session/list", "session/delete": "session/delete", "session/close": "session/close", "session/prompt": "session/prompt", "session/cancel": "session/cancel",
@@ -200,7 +200,7 @@ func draftPermission(m map[string]json.RawMessage) {
 	m["subject"] = mustJSON(map[string]json.RawMessage{"type": json.RawMessage(`"tool_call"`), "toolCall": call})
 }
 
-// draftUpdate returns an update of version 2, nil if it has none.
+// draftUpdate returns an update of version 2, or nil if there is none.
 func draftUpdate(u map[string]json.RawMessage) map[string]json.RawMessage {
 	var kind string
 	json.Unmarshal(u["sessionUpdate"], &kind)

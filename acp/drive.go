@@ -22,8 +22,8 @@ import (
 
 type object = map[string]any
 
-// A bridge translates between a host, which speaks the protocol of Parley, and an agent,
-// which speaks the Agent Client Protocol.
+// A bridge translates between a host, which speaks Parley's protocol, and an agent, which
+// speaks the Agent Client Protocol.
 //
 // One goroutine reads from the host, another one from the agent. Both work under mu and
 // never block: frames for the agent go into a queue, and hosts read all the time.
@@ -690,7 +690,7 @@ func (b *bridge) interrupt(queued bool) object {
 	return r
 }
 
-// withdraw ends a question to the host as cancelled.
+// withdraw cancels a question to the host.
 func (b *bridge) withdraw(id string) {
 	q := b.asked[id]
 	if q == nil || q.mcp {
@@ -717,7 +717,7 @@ type promptResult struct {
 func (b *bridge) finish(p *promptResult, e *Error) {
 	t, stop := b.turn, p.StopReason
 	b.endMessage("end_turn")
-	for _, c := range b.calls { // their results will not come
+	for _, c := range b.calls { // their results will not arrive
 		b.finishCall(c, "The call was interrupted.", true)
 	}
 	b.calls = nil
@@ -813,7 +813,7 @@ func (b *bridge) apiMessage(content []any) object {
 		"stop_sequence": nil, "usage": object{"input_tokens": 0, "output_tokens": 0}}
 }
 
-// emitBlock sends a whole block of an answer.
+// emitBlock sends a complete block of an answer.
 func (b *bridge) emitBlock(content object, parent string) {
 	var of any
 	if parent != "" {
@@ -1114,7 +1114,7 @@ func contentText(data json.RawMessage) string {
 	return strings.Join(parts, "\n")
 }
 
-// plan shows the agent's plan as a call of TodoWrite, which hosts know.
+// plan shows the agent's plan as a TodoWrite call, which hosts support.
 func (b *bridge) plan(u *update) {
 	b.plans++
 	todos := []object{}

@@ -36,7 +36,7 @@ type editing struct {
 	chosen
 }
 
-// A turn is a prompt of this client, until it has its response.
+// A turn is a prompt of this client, until its response is sent.
 type turn struct {
 	req       *request
 	uuid      string
@@ -54,7 +54,7 @@ type opened struct {
 	respond func(*editing) any
 }
 
-// errClosedSession ends an editing that the client closed, or opened again.
+// errClosedSession ends an editing that the client closed or reopened.
 var errClosedSession = errors.New("acp: the session was closed")
 
 // open follows a session and responds to the request that opens it. The session's goroutine
@@ -295,7 +295,7 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 	case *wire.User:
 		if f.took(m.UUID, e.N) {
 			f.wait = slices.DeleteFunc(f.wait, func(u *wire.User) bool { return u.UUID == m.UUID })
-			return // the client knows what it sent
+			return // the client sent it
 		}
 		if m.UUID != "" && m.UUID == f.echo {
 			return
@@ -320,7 +320,7 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 	f.t.message(m)
 }
 
-// taken shows a prompt that another client sent.
+// taken shows a prompt of another client.
 func (f *follower) taken(m *wire.User) {
 	if slices.ContainsFunc(f.pending(), func(t *turn) bool { return t.uuid == m.UUID }) {
 		return

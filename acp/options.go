@@ -81,7 +81,7 @@ func (c *chosen) offered() []v1.SessionMode {
 	return list
 }
 
-// modes returns the modes for clients that do not know options.
+// modes returns the modes for clients that do not support options.
 func (e *editing) modes() *v1.SessionModeState {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,13 +23,12 @@ type Config struct {
 	Hub hub.Client
 	// Args are flags of the agent, for every session that is opened.
 	Args []string
-	// Sessions is where agents keep their records, for session/list. If it is nil, the
-	// sessions of the hub are listed.
+	// Sessions stores the agents' records, for session/list. If it is nil, the sessions of
+	// the hub are listed.
 	Sessions session.Store
-	// Name and Version are those of the agent, for initialize.
+	// Name and Version describe the agent, for initialize.
 	Name, Version string
-	// Auth returns an error if the agent needs a key that it does not have. Nil means that it
-	// has one.
+	// Auth returns an error if the agent lacks a required key. Nil means that it has one.
 	Auth func() error
 	// Log receives every line of the connection: "in" from the client, "out" to it. It may be nil.
 	Log func(dir string, line []byte)
@@ -57,7 +56,7 @@ func Serve(ctx context.Context, cfg Config, r io.Reader, w io.Writer) error {
 	err := s.conn.read(r)
 	stopped()
 	if c, ok := w.(io.Closer); ok {
-		c.Close() // writers may wait for a client that is gone
+		c.Close() // writers may be blocked on a client that is gone
 	}
 	s.conn.work.Wait()
 	if ctx.Err() != nil {
@@ -184,7 +183,7 @@ func rpcError(err error) error {
 	return err
 }
 
-// anyVersion is a protocol version; some clients send it as a string.
+// anyVersion is a protocol version, which some clients send as a string.
 type anyVersion int
 
 func (v *anyVersion) UnmarshalJSON(data []byte) error {
@@ -352,7 +351,7 @@ func (s *server) forkSession(r *request, p *v1.ForkSessionRequest) (any, error) 
 	}})
 }
 
-// listPage is how many sessions a page of the list has.
+// listPage is the number of sessions on a page of the list.
 const listPage = 100
 
 func (s *server) listSessions(r *request, p *v1.ListSessionsRequest) (any, error) {

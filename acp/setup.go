@@ -77,8 +77,8 @@ func headers(list []v1.HttpHeader) map[string]string {
 	return m
 }
 
-// addMeta adds what clients of the reference adapter put into _meta: a system prompt, as a
-// text or as {"append": text}.
+// addMeta adds settings that clients of the reference adapter put into _meta: a system
+// prompt, as a string or as {"append": text}.
 func (x *setup) addMeta(meta json.RawMessage) {
 	var m struct {
 		SystemPrompt json.RawMessage `json:"systemPrompt"`

@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// toolInput has the members of the inputs of built-in tools that editors show.
+// toolInput has the members of built-in tool inputs that editors show.
 type toolInput struct {
 	FilePath     string      `json:"file_path"`
 	NotebookPath string      `json:"notebook_path"`

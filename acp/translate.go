@@ -24,7 +24,7 @@ type translator struct {
 	streams map[string]*stream // answers that are being written, by parent call
 	calls   map[string]*shown  // calls without a result, by the agent's id
 	order   []string           // their ids, oldest first
-	seen    map[string]int     // how often an id was used
+	seen    map[string]int     // how often each id was used
 	tasks   map[string]*todo   // the task list, by id
 	taskIDs []string
 	window  int64 // size of the context in tokens
@@ -52,7 +52,7 @@ type piece struct {
 type shown struct {
 	id      string // the client's id of it
 	name    string
-	silent  bool // no update may name it: it is part of the plan
+	silent  bool // no update may name it: it is shown in the plan
 	started bool // it was reported as in progress
 	parent  string
 	title   string // as last sent
@@ -120,7 +120,7 @@ func (t *translator) message(m wire.Message) {
 	}
 }
 
-// event translates a piece of an answer.
+// event translates a chunk of an answer.
 func (t *translator) event(m *wire.StreamEvent) {
 	e, err := m.Parse()
 	if err != nil {
@@ -176,7 +176,7 @@ func (t *translator) event(m *wire.StreamEvent) {
 	}
 }
 
-// chunk sends the next piece of a text.
+// chunk sends the next chunk of a text.
 func (t *translator) chunk(s *stream, parent string, p *piece, more string) {
 	if more == "" || parent != "" {
 		return // a subagent's text is in the result of its call
@@ -260,7 +260,7 @@ func (t *translator) update(c *shown, u v1.ToolCallUpdate) {
 	t.emit(v1.SessionUpdate{ToolCallUpdate: &u})
 }
 
-// assistant translates whole blocks.
+// assistant translates complete blocks.
 func (t *translator) assistant(m *wire.Assistant) {
 	s := t.streams[m.ParentToolUseID]
 	if s == nil || s.id != m.Message.ID {
@@ -309,7 +309,7 @@ func (t *translator) called(id, name, parent string, input json.RawMessage) {
 		return
 	}
 	if !known {
-		return // tool_call had all of it
+		return // tool_call contained all of it
 	}
 	s := show(name, input, t.cwd)
 	u := v1.ToolCallUpdate{Title: s.title, RawInput: input}
@@ -495,7 +495,7 @@ func (t *translator) endCalls(why string) {
 	}
 }
 
-// usage reports how full the context is.
+// usage reports the usage of the context.
 func (t *translator) usage(parent string, u *wire.Usage) {
 	if u == nil || parent != "" {
 		return

@@ -92,12 +92,12 @@ func (s *screen) answered(ans *hub.Answer) {
 		case !q.sent:
 			s.t.print(s.t.paint(dim, "  answered by "+Visible(ans.By.Name)))
 		}
-		s.t.last = "tool" // the call's own line follows at once
+		s.t.last = "tool" // the line of the call follows at once
 		return
 	}
 }
 
-// current returns the question that the person sees.
+// current returns the visible question.
 func (s *screen) current() *question {
 	if len(s.asks) == 0 {
 		return nil
@@ -571,7 +571,7 @@ func fieldStep(name string, f *field, required bool) *step {
 	return st
 }
 
-// dialog shows a dialog of the agent, of which only the text is known.
+// dialog shows the text of a dialog of the agent.
 func (s *screen) dialog(q *question) {
 	req := new(wire.RequestUserDialog)
 	json.Unmarshal(q.ask.Request, req)
@@ -596,7 +596,7 @@ func (s *screen) choose(title string, options []option, then func(value string))
 	s.asks = append([]*question{q}, s.asks...)
 }
 
-// questionKey handles a key while a question is on the screen.
+// questionKey handles a key while a question is shown.
 func (s *screen) questionKey(q *question, k key) {
 	st := q.steps[q.at]
 	if st.input != nil {

@@ -1,5 +1,5 @@
-// Package terminal is the screen of the command parley: where people type prompts, watch
-// what an agent does, and answer its questions.
+// Package terminal is the screen of the parley command: people type prompts, watch an agent
+// work, and answer its questions.
 //
 // Finished text is printed once into the normal screen and never changed again, so that
 // scrollback, selection and search remain those of the terminal. Only the last few lines,

@@ -466,7 +466,7 @@ func (e *editor) find(from int) {
 		}
 	}
 	if s.at >= 0 && s.at < len(e.history) && strings.Contains(strings.ToLower(e.history[s.at]), strings.ToLower(s.query)) {
-		return // it is the oldest one
+		return // it is the oldest match
 	}
 	s.at = -1
 }

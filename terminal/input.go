@@ -214,7 +214,7 @@ func (s *screen) interrupt() {
 		return
 	}
 	to := s.session
-	s.async(func(ctx context.Context) func() { // it waits for nothing
+	s.async(func(ctx context.Context) func() { // it need not wait
 		_, err := to.control(ctx, json.RawMessage(`{"subtype":"interrupt"}`))
 		if err == nil || errors.Is(err, context.Canceled) {
 			return nil
@@ -400,8 +400,8 @@ func (s *screen) commandNames() (names []string) {
 // maxCommandOutput is how much of a command's output is sent to the model.
 const maxCommandOutput = 30_000
 
-// runCommand runs a command of the person, not of the model. The model sees it with the next
-// prompt.
+// runCommand runs a command of the person, not of the model. The model receives it with the
+// next prompt.
 func (s *screen) runCommand(command string) {
 	s.t.endText()
 	s.t.section("tool")

@@ -71,7 +71,7 @@ func (k *keyboard) cooked() {
 	k.state = nil
 }
 
-// pause gives the terminal to another program while f runs.
+// pause releases the terminal to another program while f runs.
 func (k *keyboard) pause(f func() error) error {
 	if err := k.program.ReleaseTerminal(); err != nil {
 		return err

@@ -38,7 +38,7 @@ func NewMarkdown(looks bool, width func() int) *Markdown {
 	return &Markdown{markdown{theme: theme{color: looks, links: looks}, width: width}}
 }
 
-// Write adds text and returns the lines that are complete.
+// Write adds text and returns the complete lines.
 func (m *Markdown) Write(text string) []string { return m.m.write(text) }
 
 // Close returns the remaining lines. More text starts over.
@@ -49,13 +49,13 @@ type blockKind int
 
 const (
 	noBlock    blockKind = iota
-	paragraph            // at a blank line, or at the end of a line where all markup is closed
+	paragraph            // at a blank line, or at the end of a line with all markup closed
 	itemBlock            // at the next line that is not indented
 	quoteBlock           // at the next line without ">"
 	tableBlock           // at the next line without "|"
 )
 
-// write adds text and returns the lines that are complete.
+// write adds text and returns the complete lines.
 func (m *markdown) write(s string) (out []string) {
 	m.rest += strings.ReplaceAll(s, "\r\n", "\n")
 	for {

@@ -58,7 +58,7 @@ func (s *screen) closeOverlay() {
 	}
 }
 
-// A pager shows everything in full.
+// A pager shows all details in full.
 type pager struct {
 	s      *screen
 	lines  []string

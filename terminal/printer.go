@@ -17,7 +17,7 @@ type printer struct {
 	plain   bool // no escape sequences except for styling
 	printed int  // lines; only if plain
 
-	drawn  []string // the lines of the live region, as they are on the screen
+	drawn  []string // the lines of the live region that are on the screen
 	cursor position // in the live region
 	shown  bool     // the cursor is visible
 	sizes  []seenSize

@@ -40,7 +40,7 @@ type Config struct {
 	Sessions func(ctx context.Context) ([]Saved, error)
 	// Resume opens another session, for /resume. It may be nil.
 	Resume func(ctx context.Context, id string) (*Session, error)
-	// Pick opens the picker of sessions before anything else.
+	// Pick opens the picker of sessions first.
 	Pick bool
 	// Status is a command of the user that prints the status line. Empty means the built-in
 	// one.
@@ -60,7 +60,7 @@ type screen struct {
 	session *Session
 
 	inbox  inbox          // entries that were not shown yet
-	posted chan func()    // results of calls
+	posted chan func()    // results of calls, to run in the loop
 	work   sync.WaitGroup // goroutines
 
 	queued   []queuedPrompt
@@ -105,8 +105,8 @@ type screen struct {
 type queuedPrompt struct {
 	uuid     string
 	shown    string
-	accepted bool // the journal has it
-	echoed   int  // 1 + how many lines were printed when the terminal echoed it; 0 if it did not
+	accepted bool // it is in the journal
+	echoed   int  // 1 + the number of lines printed when the terminal echoed it; 0 if it did not
 }
 
 // A sentPrompt is a prompt of the conversation.
@@ -126,9 +126,9 @@ type overlay interface {
 const (
 	frameTime = time.Second / 30
 	spinTime  = 120 * time.Millisecond
-	again     = 2 * time.Second        // how soon a second Ctrl-C ends the program
-	twiceTime = 700 * time.Millisecond // how soon a second Esc opens the list of messages
-	drawBytes = 32 << 10               // how much is printed at once
+	again     = 2 * time.Second        // time limit for a second Ctrl-C to end the program
+	twiceTime = 700 * time.Millisecond // time limit for a second Esc to open the list of messages
+	drawBytes = 32 << 10               // how many bytes are printed at once
 )
 
 // Run shows a session until the person exits, and returns the exit status.
@@ -622,7 +622,7 @@ func (s *screen) entry(e hub.Entry) {
 	}
 }
 
-// decode returns the data of an entry, nil if it cannot be read.
+// decode returns the data of an entry, or nil if it is malformed.
 func decode[T any](e hub.Entry) *T {
 	v := new(T)
 	if json.Unmarshal(e.Data, v) != nil {
@@ -746,7 +746,7 @@ func (s *screen) turnBegins(uuids ...string) {
 	}
 }
 
-// userMessage shows a message that is a prompt. It reports false for tool results.
+// userMessage shows a message that is a prompt. It returns false for tool results.
 func (s *screen) userMessage(m *wire.User) bool {
 	if m.ParentToolUseID != "" {
 		return false

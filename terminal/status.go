@@ -63,7 +63,7 @@ func (s *screen) statusLine(w int) string {
 	return t.paint(dim, clip(strings.Join(parts, " · "), w))
 }
 
-// statusTime bounds the command of the status line.
+// statusTime is the time limit of the status command.
 const statusTime = 5 * time.Second
 
 // runStatus runs the user's command for the status line. The command gets its data as

@@ -159,7 +159,7 @@ func (t theme) render(spans []span) string {
 }
 
 // wrap breaks spans into lines of at most width columns, at spaces if possible. The first
-// line begins with first, the others with rest.
+// line starts with first, the others with rest.
 func (t theme) wrap(spans []span, width int, first, rest []span) []string {
 	var out []string
 	indent := func(s []span) int {

@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A transcript turns the messages of a conversation into lines to print, and into the state
-// that the live region shows. It is for one goroutine.
+// A transcript converts the messages of a conversation to lines to print, and to the state
+// that the live region shows. It must be used by one goroutine.
 type transcript struct {
 	theme
 	width func() int
@@ -85,7 +85,7 @@ type todo struct {
 	ActiveForm string `json:"activeForm"`
 }
 
-// A detail is something that the pager shows in full.
+// A detail is a text that the pager shows in full.
 type detail struct {
 	title string
 	body  string
@@ -367,7 +367,7 @@ func (s *transcript) block(b wire.Block, parent string) {
 		}
 		text := b.Text
 		if s.streamed != "" && strings.HasPrefix(strings.TrimLeft(text, "\n"), s.streamed) {
-			text = strings.TrimLeft(text, "\n")[len(s.streamed):] // pieces may have been lost
+			text = strings.TrimLeft(text, "\n")[len(s.streamed):] // chunks may have been lost
 		} else if s.streamed != "" {
 			s.endText()
 			s.streamed = ""
