@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/parleytest/peer"
 )
 
-// A Status says whether a rule holds.
+// A Status is the status of a rule.
 type Status string
 
 // The outcomes of a rule.
@@ -25,30 +25,30 @@ const (
 	Broken Status = "broken"
 )
 
-// An Outcome is what came of a rule.
+// An Outcome is the result of checking a rule.
 type Outcome struct {
 	Rule    *Rule
 	Status  Status
-	Reading string        // the one that holds, if the rule has several
-	Problem string        // why it is broken: of each reading, what was expected and what came
-	Frames  []string      // what passed between the two, each behind "<" or ">"
-	Stderr  string        // the end of what the program wrote to standard error
+	Reading string        // the reading that holds, if the rule has several
+	Problem string        // why it is broken: for each reading, the expected and the actual frame
+	Frames  []string      // the exchanged frames, each after "<" or ">"
+	Stderr  string        // the end of the program's standard error
 	Took    time.Duration // of all readings
 }
 
-// A Program is what is under test: a command line. For a CLI the arguments of the
-// protocol are appended to it, for a program with an SDK the file of the job. In that of an
-// editor {agent} stands for the command of the agent and {prompt} for the prompt; they are
-// appended if it has neither.
+// A Program is the program under test: a command line. For a CLI, the arguments of the
+// protocol are appended to it; for a program with an SDK, the file of the job. In the
+// command line of an editor, {agent} stands for the command of the agent and {prompt} for
+// the prompt; they are appended if it has neither.
 type Program struct {
 	Side    Side
 	Command []string
-	Environ []string // of the program; HOME and what concerns the fake API is replaced
-	// Timeout is how long each step of a rule may take. Zero means 10 seconds.
+	Environ []string // of the program; HOME and variables about the fake API are replaced
+	// Timeout is the time limit of each step of a rule. Zero means 10 seconds.
 	Timeout time.Duration
 }
 
-// Check tries a rule. Its error says that it could not be tried.
+// Check checks a rule. It returns an error if the rule could not be checked.
 func (p *Program) Check(ctx context.Context, r *Rule) (*Outcome, error) {
 	if len(p.Command) == 0 || r.Side != p.Side {
 		return nil, fmt.Errorf("conformance: rule %s is not for this program", r.Name)
@@ -77,7 +77,7 @@ func (p *Program) Check(ctx context.Context, r *Rule) (*Outcome, error) {
 	return o, nil
 }
 
-// A place is where a program runs.
+// A place holds the directories of a running program.
 type place struct{ root, project, home, tmp string }
 
 func (p *Program) place(r *Rule) (*place, error) {
@@ -85,7 +85,7 @@ func (p *Program) place(r *Rule) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Programs report the real name of their directory.
+	// Programs report the resolved name of their directory.
 	if real, err := filepath.EvalSymlinks(root); err == nil {
 		root = real
 	}
@@ -107,7 +107,7 @@ func (p *Program) place(r *Rule) (*place, error) {
 	return at, nil
 }
 
-// try tries one reading. The first result says why it does not hold.
+// try checks one reading. problem is why it does not hold.
 func (p *Program) try(ctx context.Context, r *Rule, x reading, o *Outcome) (problem, err error) {
 	at, err := p.place(r)
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *Program) try(ctx context.Context, r *Rule, x reading, o *Outcome) (prob
 	return at.look(r.after), nil
 }
 
-// look checks what must be so in the end.
+// look checks the conditions at the end of a rule.
 func (at *place) look(lines []string) error {
 	for _, line := range lines {
 		if line == "" {
@@ -152,7 +152,7 @@ func (at *place) look(lines []string) error {
 	return nil
 }
 
-// environ is the environment of the program.
+// environ returns the environment of the program.
 func (p *Program) environ(at *place, more ...string) []string {
 	own := []string{
 		"HOME=" + at.home, "USERPROFILE=" + at.home, "TMPDIR=" + at.tmp, "ANTHROPIC_API_KEY=sk-ant-fake-test-key",
@@ -162,14 +162,14 @@ func (p *Program) environ(at *place, more ...string) []string {
 	return append(append(append([]string(nil), p.Environ...), own...), more...)
 }
 
-// cliArgs are what every SDK gives.
+// cliArgs are the arguments that every SDK passes.
 var cliArgs = []string{"--output-format", "stream-json", "--verbose", "--input-format", "stream-json"}
 
 func (p *Program) tryCLI(ctx context.Context, r *Rule, s *peer.Script, at *place, o *Outcome) (problem, err error) {
 	quoted, _ := json.Marshal(at.project) // a string always encodes
 	text := strings.ReplaceAll(r.model, "${dir}", strings.Trim(string(quoted), `"`))
 	args, options := cliArgs, (*parleytest.APIOptions)(nil)
-	if p.Side == ACP { // how an agent uses its model is not part of the protocol
+	if p.Side == ACP { // an agent's use of its model is not part of the protocol
 		text += besides
 		args, options = nil, &parleytest.APIOptions{Lenient: true}
 	}
@@ -189,7 +189,7 @@ func (p *Program) tryCLI(ctx context.Context, r *Rule, s *peer.Script, at *place
 	name := p.Command[0]
 	if filepath.Base(name) != name {
 		if abs, err := filepath.Abs(name); err == nil {
-			name = abs // it runs elsewhere
+			name = abs // it runs in another directory
 		}
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -207,7 +207,8 @@ func (p *Program) tryCLI(ctx context.Context, r *Rule, s *peer.Script, at *place
 	return p.verdict(ctx, err)
 }
 
-// besides answers what agents ask their model beside the conversation, such as for a title.
+// besides answers the requests of agents to their model outside the conversation, such as
+// for a title.
 const besides = `
 script beside
 when user ~ SUGGESTION MODE|^<session>
@@ -216,8 +217,7 @@ turn
   always
 `
 
-// verdict tells a program that is not as the rule says from one that could not be
-// tried.
+// verdict distinguishes a program that breaks the rule from one that could not be checked.
 func (p *Program) verdict(ctx context.Context, err error) (problem, failure error) {
 	switch {
 	case err == nil:
@@ -285,7 +285,7 @@ func (p *Program) trySDK(ctx context.Context, r *Rule, s *peer.Script, at *place
 		}
 		return problem, err
 	}
-	// The problems that the CLI reports come first: the rest follows from them.
+	// Problems that the CLI reports come first: the rest follows from them.
 	if seen := o.note(r, passed); seen != "" {
 		return errors.New("the CLI: " + seen), nil
 	}
@@ -295,7 +295,7 @@ func (p *Program) trySDK(ctx context.Context, r *Rule, s *peer.Script, at *place
 	return problem, err
 }
 
-// note keeps the frames of a record, and returns what its peer found wrong.
+// note keeps the frames of a record, and returns the problem that its peer found.
 func (o *Outcome) note(r *Rule, passed *peer.Record) string {
 	o.Frames = nil
 	for _, e := range passed.Events {
@@ -315,7 +315,8 @@ func (o *Outcome) note(r *Rule, passed *peer.Record) string {
 	return ""
 }
 
-// tryClient tries a rule with an editor: a program that starts an agent and sends it a prompt.
+// tryClient checks a rule with an editor: a program that starts an agent and sends it a
+// prompt.
 func (p *Program) tryClient(ctx context.Context, r *Rule, s *peer.Script, at *place, o *Outcome) (problem, err error) {
 	record := filepath.Join(at.root, "record.jsonl")
 	agent, err := peer.Command(s, &peer.CommandOptions{Record: record, Limit: time.Minute})
@@ -367,7 +368,7 @@ func (p *Program) tryClient(ctx context.Context, r *Rule, s *peer.Script, at *pl
 	return nil, nil
 }
 
-// A recorder keeps what was played.
+// A recorder keeps the played events.
 type recorder struct{ text []byte }
 
 func (r *recorder) Write(p []byte) (int, error) {
@@ -375,7 +376,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// frames returns the lines that passed, as the host sees them.
+// frames returns the exchanged lines, from the host's point of view.
 func (r *recorder) frames() []string {
 	var list []string
 	for line := range strings.Lines(string(r.text)) {

@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// A Report is what came of all rules.
+// A Report holds the results of all rules.
 type Report struct {
-	Program  string // what was tried
+	Program  string // the checked program
 	Side     Side
 	Outcomes []*Outcome
 }
 
-// Count returns how many rules hold, and how many there are.
+// Count returns how many rules hold, and the number of rules.
 func (r *Report) Count() (hold, all int) {
 	for _, o := range r.Outcomes {
 		if o.Status == Holds {
@@ -32,8 +32,8 @@ func (r *Report) Count() (hold, all int) {
 // frameLimit is how many frames of a broken rule are shown.
 const frameLimit = 12
 
-// WriteText writes a table for people. With frames, those that show why a rule is
-// broken come below it.
+// WriteText writes a table for people. With frames, the frames that show why a
+// rule is broken follow it.
 func (r *Report) WriteText(w io.Writer, frames bool) error {
 	width := 0
 	for _, o := range r.Outcomes {
@@ -144,7 +144,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(doc)
 }
 
-// WriteJUnit writes what build servers read.
+// WriteJUnit writes the format that build servers read.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	hold, all := r.Count()
 	var b bytes.Buffer

@@ -1,15 +1,14 @@
-// Package conformance checks programs that speak the protocol: it plays the host
-// against a CLI, or the CLI against a program that is written with an SDK, by a
-// corpus of rules, and says which of them hold. For each that does not, it shows the
-// frames.
+// Package conformance checks programs that speak the protocol. It plays the host against a
+// CLI, or the CLI against a program that is written with an SDK, following a corpus of
+// rules, and reports which of them hold. For each broken rule, it shows the frames.
 //
-// A rule is a text file (see [Rule]) below rules/, one for each thing that a peer can
-// rely on: the corpus is meant to be read. Where today's CLI and older descriptions of
+// A rule is a text file (see [Rule]) below rules/, one for each behavior that a peer can
+// rely on: the corpus is meant to be read. If the current CLI and older descriptions of
 // the protocol disagree, a rule has a reading for each, and holds if one of them does.
 //
-// The package starts the program under test, in a fresh home and an empty project, and
-// a fake Messages API on loopback. It needs no key and reaches no network; what the
-// program does with the network is its own affair.
+// The package starts the program under test, in a fresh home and an empty project, and a
+// fake Messages API on loopback. It needs no key and no network; it does not restrict the
+// program's own use of the network.
 package conformance
 
 import (
@@ -29,7 +28,7 @@ import (
 //go:embed rules
 var corpus embed.FS
 
-// A Side is what is under test.
+// A Side is the kind of program under test.
 type Side string
 
 // The sides of the protocol.
@@ -41,8 +40,8 @@ const (
 	ACPClient Side = "acp-client" // an editor: the kit is its agent
 )
 
-// A Rule is something that a peer can rely on. Its file is a txtar archive. The
-// comment is the rule in one sentence, more words about it, and settings:
+// A Rule is a behavior that a peer can rely on. Its file is a txtar archive. The comment
+// is the rule in one sentence, an explanation, and settings:
 //
 //	area NAME      the heading that it stands under
 //	args WORDS     arguments for the CLI, beside those that every SDK gives
@@ -59,17 +58,16 @@ const (
 //	               "holds FILE TEXT"
 //	file NAME      a file of the project
 //
-// In steps there are shorthands: "hello" is the handshake, "prompt TEXT" a prompt,
-// "done TEXT" a result with that text, "bye" the end of the input and a clean exit. For
-// ACP "new" opens a session, and "done REASON" is the response to the prompt; as the agent
-// of an editor, "say TEXT" is a piece of the answer.
-// Frames that no step expects are skipped.
+// In steps there are shorthands: "hello" is the handshake, "prompt TEXT" a prompt, "done
+// TEXT" a result with that text, "bye" the end of the input and a clean exit. For ACP
+// "new" opens a session, and "done REASON" is the response to the prompt; as the agent of
+// an editor, "say TEXT" is a chunk of the answer. Frames that no step expects are skipped.
 type Rule struct {
 	Name  string // such as "cli/permission-deny"
 	Side  Side
 	Area  string
-	Title string // what holds, in a sentence
-	About string // more about it; may be empty
+	Title string // the rule in a sentence
+	About string // an explanation; may be empty
 
 	readings []reading
 	args     []string
@@ -81,13 +79,14 @@ type Rule struct {
 	files    map[string]string
 }
 
-// A reading is one way to understand a rule.
+// A reading is one interpretation of a rule.
 type reading struct {
 	name  string // empty if there is only one
 	steps string
 }
 
-// Readings returns the names of the ways to understand the rule, nil if there is one.
+// Readings returns the names of the interpretations of the rule, or nil if there is only
+// one.
 func (r *Rule) Readings() []string {
 	var names []string
 	for _, x := range r.readings {
@@ -98,7 +97,7 @@ func (r *Rule) Readings() []string {
 	return names
 }
 
-// Rules returns the corpus for a side, in the order of areas and names.
+// Rules returns the rules for a side, sorted by area and name.
 func Rules(side Side) ([]*Rule, error) {
 	var rules []*Rule
 	dir := path.Join("rules", string(side))
@@ -126,7 +125,7 @@ func Rules(side Side) ([]*Rule, error) {
 	return rules, err
 }
 
-// Parse reads a rule. A malformed rule is an error, before anything runs.
+// Parse parses a rule. A malformed rule is an error, before anything runs.
 func Parse(side Side, name string, data []byte) (*Rule, error) {
 	r := &Rule{Name: name, Side: side, files: map[string]string{}}
 	fail := func(format string, args ...any) (*Rule, error) {
@@ -207,7 +206,7 @@ func Parse(side Side, name string, data []byte) (*Rule, error) {
 	return r, nil
 }
 
-// script is a reading as a script, with the shorthands written out.
+// script returns a reading as a script, with the shorthands expanded.
 func (r *Rule) script(x reading, dir string) (*peer.Script, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n-- steps --\nothers skip\n", r.Title)
@@ -260,7 +259,7 @@ func (r *Rule) script(x reading, dir string) (*peer.Script, error) {
 	return peer.Parse(r.Name, []byte(strings.ReplaceAll(b.String(), "${dir}", strings.Trim(quoted(dir), `"`))))
 }
 
-// editorSteps writes out the shorthands of an editor.
+// editorSteps expands the shorthands of an editor.
 func editorSteps(word, rest, line string) string {
 	text, _ := json.Marshal(rest) // a string always encodes
 	switch word {
@@ -280,7 +279,7 @@ func editorSteps(word, rest, line string) string {
 	return line
 }
 
-// agentSteps writes out the shorthands of an agent for editors.
+// agentSteps expands the shorthands of an agent for editors.
 func agentSteps(word, rest, line string) string {
 	text, _ := json.Marshal(rest) // a string always encodes
 	switch word {
@@ -302,7 +301,7 @@ func agentSteps(word, rest, line string) string {
 	return line
 }
 
-// Messages of a CLI at the beginning and the end of a turn.
+// Messages of a CLI at the start and the end of a turn.
 const (
 	initLine = `> {"type":"system","subtype":"init","cwd":"/","session_id":"5e551011-0000-4000-8000-000000000001","tools":["Bash","Read"],"mcp_servers":[],` +
 		`"model":"claude-fake-1","permissionMode":"default","slash_commands":[],"apiKeySource":"ANTHROPIC_API_KEY","claude_code_version":"2.1.325",` +

@@ -17,39 +17,40 @@ import (
 type TB interface {
 	// Helper marks the caller as a helper.
 	Helper()
-	// Cleanup has a function called at the end of the test.
+	// Cleanup registers a function to call at the end of the test.
 	Cleanup(func())
-	// Errorf reports a failure and goes on.
+	// Errorf reports a failure and continues.
 	Errorf(format string, args ...any)
 	// Fatalf reports a failure and ends the test.
 	Fatalf(format string, args ...any)
 }
 
-// APIOptions change what an [API] does. The zero value is the strict API.
+// APIOptions configure an [API]. The zero value is the strict API.
 type APIOptions struct {
-	// Lenient accepts what the real API would refuse.
+	// Lenient accepts requests that the real API would reject.
 	Lenient bool
 
-	// Cache fills the usage of answers with what prompt caching would have
-	// written and read, in turns that set no usage of their own.
+	// Cache fills the usage of answers with the tokens that prompt caching
+	// would have written and read, in turns without their own usage.
 	Cache bool
 
 	// CacheMin is the size in tokens below which a prefix is not cached. The
-	// API's own minimum is 1024 or more, by model. If zero, any size will do.
+	// minimum of the real API is 1024 or more, depending on the model. Zero
+	// means no minimum.
 	CacheMin int
 
-	// Partial says that turns left unplayed at the end of the test are fine.
+	// Partial accepts unplayed turns at the end of the test.
 	Partial bool
 
-	// Forget keeps no requests: [API.Requests] has none. A server that runs for
-	// long uses the same memory then.
+	// Forget keeps no requests: [API.Requests] returns none. The memory use of
+	// a long-running server then stays constant.
 	Forget bool
 
-	// Log, if not nil, is called with each request when it has been answered.
+	// Log, if not nil, is called with each request after it was answered.
 	Log func(*Request)
 }
 
-// An API is a fake of the Messages API and of its OpenAI-compatible cousin that
+// An API is a fake of the Messages API and of an OpenAI-compatible API that
 // plays a scenario. It is an [http.Handler], and [NewAPI] serves it on
 // loopback. It is safe for concurrent use.
 //
@@ -57,13 +58,13 @@ type APIOptions struct {
 // POST /v1/chat/completions and GET /v1/models; everything else is not found.
 // It rejects the requests that the real API rejects, by the rules of [Rules].
 type API struct {
-	URL string // where it serves, such as http://127.0.0.1:4711; empty before [API.Listen]
+	URL string // its address, such as http://127.0.0.1:4711; empty before [API.Listen]
 
 	play *play
 	opts APIOptions
 
 	mu       sync.Mutex
-	n        int // requests so far
+	n        int // number of requests so far
 	requests []*Request
 	refusals []error
 	cache    cache
@@ -72,8 +73,8 @@ type API struct {
 }
 
 // NewAPI serves the scenario on a free port of the loopback interface until the
-// test ends, and fails the test if the scenario was not followed to its end or
-// a request was refused by a rule. Options may be nil.
+// test ends. It fails the test if the scenario was not played to its end or a
+// rule rejected a request. opts may be nil.
 func NewAPI(tb TB, s *Scenario, opts *APIOptions) *API {
 	tb.Helper()
 	a := NewHandler(s, opts)
@@ -96,8 +97,8 @@ func NewAPI(tb TB, s *Scenario, opts *APIOptions) *API {
 	return a
 }
 
-// NewHandler returns an API that is not served yet, for use with a server of
-// the caller's or with [API.Listen]. Options may be nil.
+// NewHandler returns an API that is not served yet, for use with the caller's
+// server or with [API.Listen]. opts may be nil.
 func NewHandler(s *Scenario, opts *APIOptions) *API {
 	a := &API{play: newPlay(s)}
 	if opts != nil {
@@ -119,10 +120,10 @@ func (a *API) Listen(addr string) error {
 	return nil
 }
 
-// Close ends every answer that is still being given, and the server.
+// Close ends all answers in progress, and the server.
 func (a *API) Close() error { return a.server.close() }
 
-// Requests returns every request so far, in the order they came.
+// Requests returns all requests so far, in the order in which they arrived.
 func (a *API) Requests() []*Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,18 +131,18 @@ func (a *API) Requests() []*Request {
 }
 
 // Err reports the requests that did not follow the scenario and those that a
-// rule refused; nil if there are none.
+// rule rejected; nil if there are none.
 func (a *API) Err() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return errors.Join(append([]error{a.play.err()}, a.refusals...)...)
 }
 
-// Done is [API.Err], and reports turns that were never asked for as well.
+// Done is like [API.Err], and also reports unplayed turns.
 func (a *API) Done() error { return errors.Join(a.Err(), a.play.unplayed()) }
 
-// maxBody is the size of the largest request. Known from: the API's
-// documentation of its errors (413 request_too_large, 32 MB).
+// maxBody is the maximum size of a request. Source: the API's documentation of
+// its errors (413 request_too_large, 32 MB).
 const maxBody = 32 << 20
 
 // ServeHTTP implements [http.Handler].
@@ -188,13 +189,13 @@ type exchange struct {
 	face face
 }
 
-// A face is how an API words its answers.
+// A face formats the answers of an API.
 type face interface {
-	// failure is the body of an answer that failed.
+	// failure returns the body of an error response.
 	failure(typ, message, requestID string) []byte
-	// whole is the body of an answer that is not streamed.
+	// whole returns the body of an answer that is not streamed.
 	whole(*answer) []byte
-	// events are the bytes on the wire for an op of the stream.
+	// events returns the bytes on the wire for an op of the stream.
 	events(*answer, op) []byte
 }
 
@@ -239,7 +240,7 @@ func sse(event string, data []byte) []byte {
 	return append(b, "\n\n"...)
 }
 
-// refuse answers with a refusal and remembers it.
+// refuse rejects the request and records that.
 func (x *exchange) refuse(ref *Refusal) {
 	x.api.mu.Lock()
 	x.r.Err = ref
@@ -255,7 +256,7 @@ func (x *exchange) fail(status int, typ, message string) {
 	x.json(status, x.face.failure(typ, message, x.id))
 }
 
-// note writes down what becomes of the request.
+// note records the outcome of the request.
 func (x *exchange) note(set func(*Request)) {
 	x.api.mu.Lock()
 	defer x.api.mu.Unlock()
@@ -272,7 +273,7 @@ func (x *exchange) json(status int, body []byte) {
 	x.w.Write(body)
 }
 
-// check refuses the request if a rule does, and reports whether it may go on.
+// check applies the rules to the request, and reports whether it may continue.
 func (x *exchange) check(count bool) bool {
 	if x.api.opts.Lenient {
 		return true

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// CacheUse is what prompt caching makes of a request, in tokens as this package
-// estimates them: four bytes each.
+// CacheUse is the effect of prompt caching on a request, in tokens as this
+// package estimates them: four bytes each.
 type CacheUse struct {
 	Read      int // found in the cache
 	Written   int // newly written, with the default lifetime
 	Written1h int // newly written, with a lifetime of one hour
 	Uncached  int // after the last breakpoint
 
-	Breakpoints int // how many cache_control members the request has
+	Breakpoints int // number of cache_control members in the request
 }
 
-// estimate turns a size in bytes into a count of tokens.
+// estimate converts a size in bytes to a number of tokens.
 func estimate(bytes int) int { return (bytes + 3) / 4 }
 
-// A cache remembers the prefixes that requests marked. The order of a prefix is
+// A cache stores the prefixes that requests marked. The order of a prefix is
 // the API's: tools, system, messages.
 type cache struct {
 	entries map[[32]byte]time.Time // a prefix, and when it expires
 }
 
 // lookback is how many blocks before a breakpoint are searched for a prefix
-// that an earlier request wrote. Known from: the API's documentation of prompt
+// that an earlier request wrote. Source: the API's documentation of prompt
 // caching.
 const lookback = 20
 
@@ -45,7 +45,7 @@ func (c *cache) use(body *messagesBody, minimum int, now time.Time) CacheUse {
 	h := sha256.New()
 	h.Write([]byte(body.Model))
 	sums := make([][32]byte, len(blocks))
-	sizes := make([]int, len(blocks)) // tokens up to and with the block
+	sizes := make([]int, len(blocks)) // tokens up to and including the block
 	total := 0
 	last := -1
 	var use CacheUse
@@ -100,7 +100,7 @@ search:
 			from = sizes[i]
 		}
 	}
-	if hit >= 0 { // a read keeps what it read alive
+	if hit >= 0 { // a read extends the lifetime
 		ttl := 5 * time.Minute
 		if blocks[hit].mark {
 			ttl = blocks[hit].ttl
@@ -113,7 +113,7 @@ search:
 	return use
 }
 
-// prefixBlocks takes a request apart in the order of the cache.
+// prefixBlocks splits a request in the order of the cache.
 func prefixBlocks(body *messagesBody) []cacheBlock {
 	var out []cacheBlock
 	add := func(where string, raw json.RawMessage) {

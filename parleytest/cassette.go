@@ -20,28 +20,29 @@ import (
 	"unicode/utf8"
 )
 
-// CassetteOptions change how a [Cassette] records and replays.
+// CassetteOptions configure how a [Cassette] records and replays.
 type CassetteOptions struct {
-	// Vars are values that differ from run to run and are known, such as
-	// {"DIR": t.TempDir()}. The file has ${DIR} in their place, and a replay
-	// puts the value of its own run there. Where a path has become a name by
-	// writing - for all but letters and digits, the file has ${-DIR}.
+	// Vars are known values that differ from run to run, such as {"DIR":
+	// t.TempDir()}. The file contains ${DIR} in their place, and a replay
+	// inserts the value of its own run. For a path that was turned into a name
+	// by replacing all characters except letters and digits with "-", the file
+	// contains ${-DIR}.
 	Vars map[string]string
 
-	// Normalize is what else differs from run to run: what these expressions
-	// find is equal to anything else they find when requests are compared. Ids,
-	// dates, times and temporary and home directories are taken care of.
+	// Normalize matches other values that differ from run to run: when requests
+	// are compared, all matches of an expression are equal. Ids, dates, times
+	// and temporary and home directories are normalized by default.
 	Normalize []*regexp.Regexp
 
-	// Repeat lets a request that was recorded once be replayed any number of
-	// times. Without it, each recorded answer is given once.
+	// Repeat allows a recorded request to be replayed any number of times.
+	// Without it, each recorded answer is given once.
 	Repeat bool
 
-	// Pace waits between the chunks of an answer as long as it took when it was
-	// recorded. Without it, a replay is as fast as can be.
+	// Pace reproduces the recorded pauses between the chunks of an answer.
+	// Without it, a replay does not wait.
 	Pace bool
 
-	// Log, if not nil, is called with each request when it has been answered.
+	// Log, if not nil, is called with each request after it was answered.
 	Log func(method, path string, status int)
 }
 
@@ -49,14 +50,13 @@ type CassetteOptions struct {
 // file, or replays it from the file without the API. It is an [http.Handler],
 // and serves on loopback after [Cassette.Listen].
 //
-// The file is made of lines of JSON that a person can read: one for the
-// cassette, then for each exchange one for the request, one for the status and
-// the headers of the answer, one for each chunk of its body as it came, and one
-// for how it ended. Keys and tokens are never written: not the headers that
-// carry them, not their values wherever else they stand, and nothing that looks
-// like one.
+// The file consists of readable lines of JSON: one for the cassette, then for
+// each exchange one for the request, one for the status and the headers of the
+// answer, one for each chunk of its body, and one for how it ended. Keys and
+// tokens are never written: neither the headers that carry them, nor their
+// values anywhere else, nor any text that looks like one.
 type Cassette struct {
-	URL string // where it serves; empty before [Cassette.Listen]
+	URL string // its address; empty before [Cassette.Listen]
 
 	opts     CassetteOptions
 	upstream *url.URL // nil when replaying
@@ -70,17 +70,17 @@ type Cassette struct {
 	calls int
 }
 
-// exchanged is a request and its answer as the file has them.
+// exchanged is a request and its answer in the file.
 type exchanged struct {
 	Request  tapeRequest
 	Response tapeResponse
 	Chunks   []tapeChunk
 	End      string // "eof", or "cut" when the connection broke
-	key      string // the request normalised
+	key      string // the normalized request
 	played   bool
 }
 
-// A tapeLine is one line of the file. One of its members is there.
+// A tapeLine is one line of the file. One of its members is set.
 type tapeLine struct {
 	Cassette int           `json:"cassette,omitempty"`
 	Upstream string        `json:"upstream,omitempty"`
@@ -114,12 +114,12 @@ type tapeResponse struct {
 
 type tapeChunk struct {
 	data []byte
-	ms   int64 // since the chunk before
+	ms   int64 // since the previous chunk
 }
 
-// NewRecorder returns a cassette that passes requests on to the API at
-// upstream, such as "https://api.anthropic.com", and records them to the file,
-// which is created anew. Options may be nil.
+// NewRecorder returns a cassette that forwards requests to the API at upstream,
+// such as "https://api.anthropic.com", and records them to the file, which it
+// overwrites. opts may be nil.
 func NewRecorder(file, upstream string, opts *CassetteOptions) (*Cassette, error) {
 	u, err := url.Parse(upstream)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -142,7 +142,7 @@ func NewRecorder(file, upstream string, opts *CassetteOptions) (*Cassette, error
 	return c, nil
 }
 
-// NewPlayer returns a cassette that replays the file. Options may be nil.
+// NewPlayer returns a cassette that replays the file. opts may be nil.
 func NewPlayer(file string, opts *CassetteOptions) (*Cassette, error) {
 	c := newCassette(opts)
 	data, err := os.ReadFile(file)
@@ -156,7 +156,7 @@ func NewPlayer(file string, opts *CassetteOptions) (*Cassette, error) {
 }
 
 // Replay serves a cassette until the test ends, and fails the test if a request
-// was not in it. Options may be nil.
+// was not in it. opts may be nil.
 func Replay(tb TB, file string, opts *CassetteOptions) *Cassette {
 	tb.Helper()
 	c, err := NewPlayer(file, opts)
@@ -193,7 +193,7 @@ func (c *Cassette) Listen(addr string) error {
 	return err
 }
 
-// Close ends the server and the file.
+// Close closes the server and the file.
 func (c *Cassette) Close() error {
 	err := c.server.close()
 	c.mu.Lock()
@@ -206,15 +206,16 @@ func (c *Cassette) Close() error {
 	return err
 }
 
-// Err reports what went wrong so far: requests that were not in the cassette,
-// or could not be passed on or written.
+// Err reports the errors so far: requests that were not in the cassette, or
+// could not be forwarded or written.
 func (c *Cassette) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Join(c.errs...)
 }
 
-// Done is [Cassette.Err], and reports recorded requests that never came as well.
+// Done is like [Cassette.Err], and also reports recorded requests that were not
+// replayed.
 func (c *Cassette) Done() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,7 +353,7 @@ func (c *Cassette) writeExchange(r *http.Request, body []byte, resp *http.Respon
 	return c.write(append(lines, tapeLine{End: end})...)
 }
 
-// write appends lines to the file in one piece. Only the constructor may call
+// write appends lines to the file in one write. Only the constructor may call
 // it without holding mu.
 func (c *Cassette) write(lines ...tapeLine) error {
 	if c.file == nil {
@@ -370,8 +371,8 @@ func (c *Cassette) write(lines ...tapeLine) error {
 	return err
 }
 
-// hider returns what takes out of a text the secrets of a request, what looks
-// like one, and the values of the variables.
+// hider returns a function that removes from a text the secrets of a request,
+// text that looks like one, and the values of the variables.
 func (c *Cassette) hider(h http.Header) func([]byte) []byte {
 	var pairs []string
 	for _, name := range secretHeaders {
@@ -390,8 +391,8 @@ func (c *Cassette) hider(h http.Header) func([]byte) []byte {
 	return func(b []byte) []byte { return []byte(hideSecrets(r.Replace(string(b)))) }
 }
 
-// hideInChunks hides what may lie across the borders of chunks as well: chunks
-// whose border is inside of something hidden become one.
+// hideInChunks also hides text that crosses chunk boundaries: chunks with a
+// boundary inside hidden text are merged.
 func hideInChunks(chunks []tapeChunk, hide func([]byte) []byte) []tapeChunk {
 	const window = 4 << 10 // longer than any secret
 	var whole []byte
@@ -399,7 +400,7 @@ func hideInChunks(chunks []tapeChunk, hide func([]byte) []byte) []tapeChunk {
 		whole = append(whole, ch.data...)
 	}
 	var out []tapeChunk
-	at := 0 // the border before the chunk
+	at := 0 // the boundary before the chunk
 	for _, ch := range chunks {
 		left, right := whole[max(0, at-window):at], whole[at:min(len(whole), at+window)]
 		both := append(bytes.Clone(left), right...)
@@ -472,7 +473,7 @@ func (c *Cassette) load(file string, data []byte) error {
 	return nil
 }
 
-// fill puts the values of the variables in.
+// fill inserts the values of the variables.
 func (c *Cassette) fill(s string) string {
 	for name, v := range c.vars() {
 		s = strings.ReplaceAll(s, "${"+name+"}", v)
@@ -527,7 +528,7 @@ func (c *Cassette) replay(w http.ResponseWriter, r *http.Request, body []byte, s
 		w.Header()[name] = vs
 	}
 	if w.Header().Get("content-length") != "" && e.End == "eof" {
-		size := 0 // which a variable may have changed
+		size := 0 // a variable may have changed it
 		for _, ch := range e.Chunks {
 			size += len(ch.data)
 		}
@@ -549,8 +550,8 @@ func (c *Cassette) replay(w http.ResponseWriter, r *http.Request, body []byte, s
 	}
 }
 
-// missing says that a request is not in the cassette, and shows the recorded
-// one that is nearest to it.
+// missing returns the error for a request that is not in the cassette, with a
+// diff to the nearest recorded one.
 func (c *Cassette) missing(method, path, key string, spent bool) error {
 	if spent {
 		return fmt.Errorf("parleytest: replay: request %d, %s %s, is in the cassette but has been answered as often as it was recorded", c.calls, method, path)
@@ -582,7 +583,7 @@ func (c *Cassette) missing(method, path, key string, spent bool) error {
 		c.calls, method, path, best+1, len(c.tape), shorten(strings.TrimRight(lineDiff(c.tape[best].key, key, 2), "\n"), 8000))
 }
 
-// refuseReplay answers in the shape of the API that was asked.
+// refuseReplay rejects a request in the format of the requested API.
 func refuseReplay(w http.ResponseWriter, r *http.Request, status int, typ, message string) {
 	var f face = messagesFace{}
 	if strings.HasPrefix(r.URL.Path, "/v1/chat/") {
@@ -594,8 +595,8 @@ func refuseReplay(w http.ResponseWriter, r *http.Request, status int, typ, messa
 	w.Write(f.failure(typ, message, "req_cassette"))
 }
 
-// volatile is what changes from run to run. Matches are numbered in the
-// order of their first appearance, so that different values stay different.
+// volatile matches values that change from run to run. Matches are numbered in
+// the order of their first appearance, so that different values stay different.
 var volatile = sync.OnceValue(func() []pattern {
 	return []pattern{
 		{"uuid", regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)},
@@ -609,14 +610,14 @@ var volatile = sync.OnceValue(func() []pattern {
 	}
 })
 
-// A pattern is what has a name among what changes.
+// A pattern is a named class of changing values.
 type pattern struct {
 	name string
 	re   *regexp.Regexp
 }
 
-// key is what a request must be equal in: its method, its path, and its body in
-// one form, without what changes from run to run.
+// key returns the normalized form by which requests are compared: the method,
+// the path, and the body without values that change from run to run.
 func (c *Cassette) key(method, path string, body []byte) string {
 	text := string(body)
 	var v any
@@ -647,8 +648,8 @@ func (c *Cassette) key(method, path string, body []byte) string {
 	return strings.TrimRight(text, "\n")
 }
 
-// openJSON opens JSON that is text inside JSON, such as the user id of the
-// official CLI, so that a change in it shows.
+// openJSON decodes JSON strings that contain JSON, such as the user id of the
+// official CLI, so that a change in it is visible.
 func openJSON(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

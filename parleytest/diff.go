@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// lineDiff shows how two texts differ, line by line: "- " for what only want
-// has, "+ " for what only got has, and up to context equal lines around them.
+// lineDiff shows how two texts differ, line by line: "- " for lines only in
+// want, "+ " for lines only in got, and up to context equal lines around them.
 func lineDiff(want, got string, context int) string {
 	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
-	// Equal ends need no table, and a table of two long texts would be huge.
+	// Equal prefixes and suffixes need no table, and a table of two long texts
+	// would be huge.
 	pre := 0
 	for pre < len(a) && pre < len(b) && a[pre] == b[pre] {
 		pre++

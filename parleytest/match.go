@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A Matcher is something a request must be for a turn to answer it or a script
-// to take it. The text it looks for must occur in what it looks at, unless
-// [Matcher.Exact] or [Matcher.Regexp] say otherwise.
+// A Matcher is a condition for a request: for a turn to answer it, or for a
+// script to select it. By default its text must occur in the matched part,
+// unless [Matcher.Exact] or [Matcher.Regexp] is used.
 type Matcher struct {
 	kind string // as in a script file
 	path string // of a field or header
@@ -22,47 +22,46 @@ type Matcher struct {
 	err  error
 }
 
-// LastUser looks at the text of the last user message that has any.
+// LastUser matches the text of the last user message that has any.
 func LastUser(text string) Matcher { return Matcher{kind: "user", text: text} }
 
-// FirstUser looks at the text of the first user message: what began the
-// conversation, which tells a subagent from its parent.
+// FirstUser matches the text of the first user message, which starts the
+// conversation and distinguishes a subagent from its parent.
 func FirstUser(text string) Matcher { return Matcher{kind: "first-user", text: text} }
 
-// SystemPrompt looks at the system prompt.
+// SystemPrompt matches the system prompt.
 func SystemPrompt(text string) Matcher { return Matcher{kind: "system", text: text} }
 
-// ToolResult looks at the tool results that the request brings; one of them
-// must match.
+// ToolResult matches the tool results in the request; one of them must match.
 func ToolResult(text string) Matcher { return Matcher{kind: "result", text: text} }
 
-// ToolError looks at those tool results that are errors.
+// ToolError matches tool results that are errors.
 func ToolError(text string) Matcher { return Matcher{kind: "tool-error", text: text} }
 
-// Tools wants all these tools to be on offer.
+// Tools requires all these tools to be in the request.
 func Tools(names ...string) Matcher { return Matcher{kind: "tools", tool: names} }
 
-// ModelName looks at the model that is asked for.
+// ModelName matches the requested model.
 func ModelName(text string) Matcher { return Matcher{kind: "model", text: text} }
 
-// Field looks at a member of the request; see [Request.Field].
+// Field matches a member of the request; see [Request.Field].
 func Field(path, text string) Matcher { return Matcher{kind: "field", path: path, text: text} }
 
-// RequestHeader looks at a header of the request.
+// RequestHeader matches a header of the request.
 func RequestHeader(name, text string) Matcher {
 	return Matcher{kind: "header", path: strings.ToLower(name), text: text}
 }
 
-// Check asks a function, whose error is why the request does not match. It
+// Check calls a function, whose error is why the request does not match. It
 // cannot be written in a script file.
 func Check(name string, fn func(*Request) error) Matcher {
 	return Matcher{kind: "check", text: name, fn: fn}
 }
 
-// Exact wants the whole to be the text.
+// Exact requires the whole text to be equal.
 func (m Matcher) Exact() Matcher { m.op = "="; return m }
 
-// Regexp takes the text as a regular expression.
+// Regexp interprets the text as a regular expression.
 func (m Matcher) Regexp() Matcher {
 	m.op = "~"
 	re, err := regexp.Compile(m.text)
@@ -73,14 +72,13 @@ func (m Matcher) Regexp() Matcher {
 	return m
 }
 
-// Not wants the opposite.
+// Not negates the matcher.
 func (m Matcher) Not() Matcher { m.not = !m.not; return m }
 
-// String is the matcher as a script file has it.
+// String returns the matcher as written in a script file.
 func (m Matcher) String() string { return strings.TrimPrefix(formatMatcher(m), "expect ") }
 
-// matches reports whether the request is what m wants, and what was there
-// instead if not.
+// matches reports whether the request matches m, and the actual values.
 func (m Matcher) matches(r *Request) (ok bool, got []string) {
 	switch m.kind {
 	case "check":
@@ -133,7 +131,7 @@ func (m Matcher) accepts(s string) bool {
 	return strings.Contains(s, m.text)
 }
 
-// explain says what m wanted and what was there, as a diff.
+// explain describes what m expected and the actual values, as a diff.
 func (m Matcher) explain(got []string) string {
 	var b strings.Builder
 	if m.op == "=" && !m.not && len(got) == 1 && strings.Contains(m.text+got[0], "\n") {
@@ -161,7 +159,7 @@ func (m Matcher) explain(got []string) string {
 	return b.String()
 }
 
-// shorten keeps the two ends of a long text.
+// shorten keeps the beginning and the end of a long text.
 func shorten(s string, max int) string {
 	if len(s) <= max {
 		return s

@@ -19,14 +19,14 @@ import (
 // A Model plays a scenario in process. It is safe for concurrent use and
 // implements [model.Model]. Set its fields before the first request.
 //
-// All waiting is done with package time, so that pauses and stalls take no real
-// time in a [testing/synctest] bubble.
+// All waits use package time, so pauses and stalls take no real time in a
+// [testing/synctest] bubble.
 type Model struct {
-	// Strict refuses what the strict [API] refuses, headers aside.
+	// Strict rejects requests that the strict [API] rejects, except for headers.
 	Strict bool
 
-	// Record keeps every request for [Model.Requests]. Without it a Model uses
-	// the same memory however many turns it plays.
+	// Record keeps every request for [Model.Requests]. Without it the memory use of a
+	// Model is constant.
 	Record bool
 
 	play *play
@@ -41,8 +41,8 @@ var _ model.Model = (*Model)(nil)
 // Model returns a model that plays the scenario from its start.
 func (s *Scenario) Model() *Model { return &Model{play: newPlay(s)} }
 
-// NewModel returns a strict model that plays the scenario, and fails the test at its end
-// if the scenario was not followed to its end.
+// NewModel returns a strict model that plays the scenario, and fails the test if the
+// scenario was not played to its end.
 func NewModel(tb TB, s *Scenario) *Model {
 	tb.Helper()
 	m := s.Model()
@@ -65,16 +65,15 @@ func (m *Model) Requests() []*Request {
 	return copies(m.requests)
 }
 
-// Err reports how the scenario was not followed so far, nil if it was.
+// Err reports the deviations from the scenario so far, nil if there are none.
 func (m *Model) Err() error { return m.play.err() }
 
-// Done is [Model.Err], and reports turns that were never asked for as well.
+// Done is like [Model.Err], and also reports unplayed turns.
 func (m *Model) Done() error { return errors.Join(m.play.err(), m.play.unplayed()) }
 
-// Stream implements [model.Model]. Faults of the connection come as the errors
-// a client of the network would see: [io.ErrUnexpectedEOF] for a stream cut
-// off, [syscall.ECONNRESET] for a reset. A request that does not follow the
-// scenario fails with a [*ScriptError].
+// Stream implements [model.Model]. Connection faults are the errors that a network
+// client would see: [io.ErrUnexpectedEOF] for a stream cut off, [syscall.ECONNRESET] for
+// a reset. A request that does not follow the scenario fails with a [*ScriptError].
 func (m *Model) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -87,8 +86,8 @@ func (m *Model) Stream(ctx context.Context, req model.Request) iter.Seq2[model.E
 	}
 }
 
-// stream yields the events and returns the error to end with, nil when there is
-// none or nobody listens any more.
+// stream yields the events and returns the final error, or nil if there is none or the
+// consumer has stopped.
 func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.Event, error) bool) error {
 	r := &Request{Time: time.Now(), Header: withoutSecrets(req.Header), Body: req.Body, view: new(view)}
 	id := "req_" + strconv.FormatInt(m.n.Add(1), 10)
@@ -160,7 +159,7 @@ func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.
 			return fmt.Errorf("parleytest: the script cuts the stream off: %w", io.ErrUnexpectedEOF)
 		case opError:
 			return &model.Error{Type: o.typ, Message: string(o.data), RequestID: id}
-		case opPing: // a model leaves pings out
+		case opPing: // a model sends no pings
 		case opMalformed:
 			if !yield(model.Event{Type: "content_block_delta", Data: o.data}, nil) {
 				return nil

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// openai answers POST /v1/chat/completions and GET /v1/models. The request is
-// first put into the form of the Messages API, so that matchers see the same
-// whichever API was asked.
+// openai serves POST /v1/chat/completions and GET /v1/models. The request is
+// first converted to the form of the Messages API, so that matchers see the
+// same with either API.
 func (x *exchange) openai() {
 	path, _, _ := strings.Cut(x.r.Path, "?")
 	switch {
@@ -40,7 +40,7 @@ func (x *exchange) openai() {
 	x.answer(q.Stream)
 }
 
-// openaiFace is the chat completions API.
+// openaiFace formats answers of the chat completions API.
 type openaiFace struct {
 	usage bool // a last chunk has the usage
 	param string
@@ -60,7 +60,7 @@ func (f openaiFace) failure(typ, message, _ string) []byte {
 
 func (openaiFace) id(a *answer) string { return "chatcmpl-" + strings.TrimPrefix(a.id(), "msg_") }
 
-// finish is the reason to stop in the words of this API.
+// finish returns the stop reason in the terms of this API.
 func (openaiFace) finish(a *answer) string {
 	switch a.stopReason() {
 	case "tool_use":
@@ -107,7 +107,7 @@ type chatDelta struct {
 	ToolCalls []chatCall `json:"tool_calls,omitempty"`
 }
 
-// whole is the answer that is not streamed.
+// whole returns the body of an answer that is not streamed.
 func (f openaiFace) whole(a *answer) []byte {
 	msg := chatDelta{Role: "assistant"}
 	var text string
@@ -172,7 +172,7 @@ func (f openaiFace) events(a *answer, o op) []byte {
 		b, _ := json.Marshal(m)
 		return sse("", b)
 	}
-	call := func() int { // which tool call the block is
+	call := func() int { // the index of the block's tool call
 		n := 0
 		for _, k := range a.blocks[:ev.Index] {
 			if k.kind == stepCall {
@@ -256,7 +256,7 @@ func (q *chatRequest) parse() {
 	}
 }
 
-// messagesBody is the request in the form of the Messages API.
+// messagesBody returns the request in the form of the Messages API.
 func (q *chatRequest) messagesBody() messagesBody {
 	out := messagesBody{Model: q.Model, Stream: q.Stream}
 	var system []string
@@ -299,14 +299,15 @@ func chatText(content json.RawMessage) string {
 	return textOf(bytes.TrimSpace(content))
 }
 
-// A chatRule is something the chat completions API refuses; see [Rule].
+// A chatRule is a rule by which the chat completions API rejects requests; see
+// [Rule].
 type chatRule struct {
 	Rule
 	code  string
 	check func(*chatRequest) (message, param string)
 }
 
-// ChatRules returns the table of what the OpenAI-compatible API refuses.
+// ChatRules returns the rules of the OpenAI-compatible API.
 func ChatRules() []Rule {
 	out := make([]Rule, len(chatRules))
 	for i := range chatRules {
@@ -315,7 +316,7 @@ func ChatRules() []Rule {
 	return out
 }
 
-// Sources for the shapes of the refusals.
+// Sources of the error formats.
 const (
 	fromOpenAI     = "https://platform.openai.com/docs/api-reference/chat/create (the constraint); the wording is close to its own"
 	fromOpenAICode = "https://platform.openai.com/docs/guides/error-codes"

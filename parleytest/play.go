@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// A ScriptError says that a scenario was not followed: a request was not what a
-// turn expects, or there was no turn left for it.
+// A ScriptError reports that a scenario was not followed: a request did not
+// match its turn, or no turn was left for it.
 type ScriptError struct {
-	Script string // the script that took the request
+	Script string // the selected script
 	Turn   int    // the turn in it, from one
 	Reason string
-	Diff   string // what was expected ("-") and what came ("+"); may be empty
+	Diff   string // expected ("-") and received ("+"); may be empty
 }
 
-// Error says which turn was not followed, and how.
+// Error names the turn, and how the request deviates.
 func (e *ScriptError) Error() string {
 	s := fmt.Sprintf("parleytest: script %s, turn %d: %s", e.Script, e.Turn, e.Reason)
 	if e.Diff != "" {
@@ -25,7 +25,7 @@ func (e *ScriptError) Error() string {
 	return s
 }
 
-// A play is one performance of a scenario: where each script stands.
+// A play is one run of a scenario: the position in each script.
 type play struct {
 	scenario *Scenario
 	invalid  error
@@ -34,26 +34,26 @@ type play struct {
 	mu            sync.Mutex
 	cursors       map[string]*cursor
 	order         []*cursor
-	conversations map[*script]int // how many were begun, of scripts played for each
+	conversations map[*script]int // number of conversations started, for scripts that start again for each
 	errs          []error
 }
 
-// A cursor is a place in a script.
+// A cursor is a position in a script.
 type cursor struct {
-	entry  *script // the script that took the first request
-	in     *script // the script it is in now
-	label  string  // for ids: the entry's name, and which conversation of it
+	entry  *script // the script of the first request
+	in     *script // the current script
+	label  string  // for ids: the entry's name, and the number of its conversation
 	pos    int     // the next turn
 	rep    map[*Turn]int
 	played int
-	failed *ScriptError // from then on every request fails like this
+	failed *ScriptError // then all later requests fail with this error
 }
 
-// A part is a turn chosen to answer a request.
+// A part is the turn chosen for a request.
 type part struct {
 	turn  *Turn
 	label string
-	n     int // the how many-th turn played under this label, from one
+	n     int // number of the turn played under this label, from one
 }
 
 func newPlay(s *Scenario) *play {
@@ -63,8 +63,8 @@ func newPlay(s *Scenario) *play {
 	return &play{scenario: s, invalid: s.Validate(), cursors: map[string]*cursor{}, conversations: map[*script]int{}}
 }
 
-// next chooses the turn that answers a request. With an error, the part has no
-// turn, and says where the scenario stood.
+// next chooses the turn for a request. With an error, the part has no turn, but
+// the position in the scenario.
 func (p *play) next(r *Request) (part, error) {
 	if p.invalid != nil {
 		return part{}, p.invalid
@@ -107,7 +107,7 @@ func (p *play) next(r *Request) (part, error) {
 	return out, nil
 }
 
-// take returns the script that takes the request.
+// take returns the script for the request.
 func (s *Scenario) take(r *Request) *script {
 	for _, sc := range s.scripts[1:] {
 		if len(sc.when) == 0 {
@@ -127,7 +127,7 @@ func (s *Scenario) take(r *Request) *script {
 	return s.scripts[0]
 }
 
-// step chooses the turn at the cursor and moves the cursor on.
+// step chooses the turn at the cursor and advances the cursor.
 func (c *cursor) step(s *Scenario, r *Request) (*Turn, *ScriptError) {
 	if c.failed != nil {
 		return nil, c.failed
@@ -175,7 +175,8 @@ func (c *cursor) step(s *Scenario, r *Request) (*Turn, *ScriptError) {
 	return t, nil
 }
 
-// choose returns the first alternative that the request fits, or why none does.
+// choose returns the first alternative that matches the request, or why none
+// does.
 func choose(t *Turn, r *Request) (*Turn, string) {
 	var diff strings.Builder
 	for i, alt := range t.all() {
@@ -197,7 +198,7 @@ func choose(t *Turn, r *Request) (*Turn, string) {
 	return nil, diff.String()
 }
 
-// summary says in a few lines what a request asks.
+// summary describes a request in a few lines.
 func summary(r *Request) string {
 	var b strings.Builder
 	for _, res := range r.ToolResults() {
@@ -220,7 +221,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// err joins what went wrong so far.
+// err joins the errors so far.
 func (p *play) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,8 +231,8 @@ func (p *play) err() error {
 	return errors.Join(p.errs...)
 }
 
-// unplayed says which turns were not asked for: all of the main script, and
-// those of other scripts that were begun.
+// unplayed reports the unplayed turns: those of the main script, and those of
+// other scripts that were started.
 func (p *play) unplayed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +257,7 @@ func (p *play) unplayed() error {
 	return errors.Join(errs...)
 }
 
-// standing reports whether the turn may go on answering for ever.
+// standing reports whether the turn may answer an unlimited number of requests.
 func (t *Turn) standing() bool {
 	for _, alt := range t.all() {
 		if alt.always {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// An op is one thing that happens while an answer is streamed.
+// An op is one operation in the stream of an answer.
 type op struct {
 	kind opKind
 	typ  string // of an event or error
@@ -33,13 +33,13 @@ const (
 	opReset
 )
 
-// stepOps are the ops of the steps that are no blocks.
+// stepOps are the ops of steps other than blocks.
 var stepOps = map[stepKind]opKind{
 	stepPause: opPause, stepPing: opPing, stepCut: opCut, stepCutClean: opCutClean,
 	stepMalformed: opMalformed, stepStall: opStall, stepError: opError, stepReset: opReset,
 }
 
-// An answer is a turn with all that depends on the request filled in.
+// An answer is a turn with the values that depend on the request.
 type answer struct {
 	part
 	model  string
@@ -92,7 +92,7 @@ func (a *answer) stopReason() string {
 	return "end_turn"
 }
 
-// ops is everything the stream of the answer does, in order.
+// ops returns all operations of the stream, in order.
 func (a *answer) ops() []op {
 	var ops []op
 	var moved []step
@@ -157,7 +157,7 @@ func (a *answer) messageStart() []byte {
 	return append(b, '}')
 }
 
-// message is the whole answer, as the API gives it when it does not stream.
+// message returns the complete answer, as the API returns it without streaming.
 func (a *answer) message() []byte { return a.appendMessage(nil, false) }
 
 func (a *answer) appendMessage(b []byte, start bool) []byte {
@@ -323,8 +323,8 @@ func (a *answer) blockEvents(k *block, event func(string, []byte)) {
 	event("content_block_stop", append(head("content_block_stop"), '}'))
 }
 
-// sign makes the signature of a thinking block. It needs no memory to check,
-// so that a conversation may go on with another server.
+// sign returns the signature of a thinking block. Checking it needs no state,
+// so a conversation may continue with another server.
 func sign(thinking string) string {
 	h := hmac.New(sha256.New, []byte("parleytest thinking"))
 	h.Write([]byte(thinking))

@@ -9,32 +9,30 @@ import (
 	"time"
 )
 
-// A Request is one request as it came, with what was made of it. The bytes in
-// it are not to be changed.
+// A Request is a received request and its outcome. Its bytes must not be modified.
 type Request struct {
 	Time   time.Time
 	Method string      // empty for a request to a [Model]
 	Path   string      // with its query; empty for a request to a [Model]
 	Header http.Header // without secrets: their values are replaced by "REDACTED"
-	Body   []byte      // as it came
+	Body   []byte      // as received
 
 	Script string // the script that answered, if any
-	Turn   int    // which turn of it in order of play, from one
-	Status int    // of the answer; 0 while there is none, or when the connection was reset
-	Err    error  // why it was refused or not answered by the script: a [*Refusal] or [*ScriptError]
+	Turn   int    // number of the played turn in it, from one
+	Status int    // of the answer; 0 before the answer, or if the connection was reset
+	Err    error  // why it was rejected or not answered by the script: a [*Refusal] or [*ScriptError]
 	Cache  CacheUse
 
 	view *view
 }
 
-// A view is a request taken apart, in the form of the Messages API whatever API
-// was asked.
+// A view is a parsed request, in the form of the Messages API for either API.
 type view struct {
 	once sync.Once
 	body messagesBody
 }
 
-// messagesBody is what the matchers, the cache and the answers look at.
+// messagesBody holds the members that matchers, the cache and answers use.
 type messagesBody struct {
 	Model    string          `json:"model"`
 	Stream   bool            `json:"stream"`
@@ -80,7 +78,7 @@ type Result struct {
 	IsError bool
 }
 
-// copies are for who reads them while answers are still being given.
+// copies returns copies for callers that read them while answers are in progress.
 func copies(rs []*Request) []*Request {
 	out := make([]*Request, len(rs))
 	for i, r := range rs {
@@ -91,20 +89,20 @@ func copies(rs []*Request) []*Request {
 }
 
 func (r *Request) parse() *messagesBody {
-	if r.view == nil { // made by hand
+	if r.view == nil { // constructed by hand
 		r.view = new(view)
 	}
 	r.view.once.Do(func() { json.Unmarshal(r.Body, &r.view.body) })
 	return &r.view.body
 }
 
-// ModelName is the model that was asked for.
+// ModelName returns the requested model.
 func (r *Request) ModelName() string { return r.parse().Model }
 
-// SystemPrompt is the text of the system prompt, its blocks joined by newlines.
+// SystemPrompt returns the text of the system prompt, its blocks joined by newlines.
 func (r *Request) SystemPrompt() string { return textOf(r.parse().System) }
 
-// Tools are the names of the tools on offer.
+// Tools returns the names of the tools in the request.
 func (r *Request) Tools() []string {
 	var names []string
 	for _, t := range r.parse().Tools {
@@ -113,7 +111,7 @@ func (r *Request) Tools() []string {
 	return names
 }
 
-// Roles are the roles of the messages in order.
+// Roles returns the roles of the messages in order.
 func (r *Request) Roles() []string {
 	var roles []string
 	for _, m := range r.parse().Messages {
@@ -122,7 +120,7 @@ func (r *Request) Roles() []string {
 	return roles
 }
 
-// FirstUser is the text of the first user message that has any.
+// FirstUser returns the text of the first user message that has any.
 func (r *Request) FirstUser() string {
 	for _, m := range r.parse().Messages {
 		if m.Role == "user" {
@@ -134,8 +132,8 @@ func (r *Request) FirstUser() string {
 	return ""
 }
 
-// LastUser is the text of the last user message that has any. Tool
-// results are not part of it.
+// LastUser returns the text of the last user message that has any, without tool
+// results.
 func (r *Request) LastUser() string {
 	ms := r.parse().Messages
 	for i := len(ms) - 1; i >= 0; i-- {
@@ -148,8 +146,8 @@ func (r *Request) LastUser() string {
 	return ""
 }
 
-// ToolResults are the results that the request brings: those of all messages
-// after the last one of the assistant.
+// ToolResults returns the new tool results in the request: those of all messages after
+// the last assistant message.
 func (r *Request) ToolResults() []Result {
 	ms := r.parse().Messages
 	i := len(ms)
@@ -175,9 +173,9 @@ func (r *Request) ToolResults() []Result {
 	return out
 }
 
-// Field is the value at a path of member names and indexes such as
-// "thinking.type" or "messages.0.role": a string as itself, anything else as
-// compact JSON.
+// Field returns the value at a path of member names and indexes such as
+// "thinking.type" or "messages.0.role": a string unquoted, anything else as compact
+// JSON.
 func (r *Request) Field(path string) (string, bool) {
 	raw := json.RawMessage(r.Body)
 	for name := range strings.SplitSeq(path, ".") {
@@ -219,7 +217,7 @@ func index(s string) (int, bool) {
 	return n, s != ""
 }
 
-// conversation tells one conversation from another.
+// conversation identifies the conversation of a request.
 func (r *Request) conversation() string {
 	return r.Header.Get("x-claude-code-session-id") + "\n" + r.FirstUser()
 }
@@ -247,11 +245,10 @@ func blocksOf(content json.RawMessage) []bodyBlock {
 	return bs
 }
 
-// peek reads the model and stream members of a body without parsing what comes
-// after them.
+// peek reads the model and stream members of a body without parsing the rest.
 func peek(body []byte) (model string, stream bool) {
-	// Most clients write the model first and stream last: what stands before the brace
-	// that ends the request is a member of the request itself.
+	// Most clients write the model first and stream last: a member before the final
+	// brace belongs to the request itself.
 	if rest, ok := bytes.CutPrefix(body, []byte(`{"model":"`)); ok && bytes.HasSuffix(body, []byte(`,"stream":true}`)) {
 		if n := bytes.IndexAny(rest, "\"\\"); n >= 0 && rest[n] == '"' {
 			return string(rest[:n]), true
@@ -281,12 +278,12 @@ func peek(body []byte) (model string, stream bool) {
 	return model, stream
 }
 
-// secretHeaders never leave the process of who sent them.
+// secretHeaders never leave the sender's process.
 var secretHeaders = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Cookie", "Set-Cookie", "X-Goog-Api-Key", "X-Amz-Security-Token"}
 
 const redacted = "REDACTED"
 
-// withoutSecrets is a copy of h in which keys and tokens are not to be read.
+// withoutSecrets returns a copy of h without keys and tokens.
 func withoutSecrets(h http.Header) http.Header {
 	out := h.Clone()
 	for _, name := range secretHeaders {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// A Refusal is a request that a rule of the API forbids.
+// A Refusal is the rejection of a request by a rule of the API.
 type Refusal struct {
 	Rule    string // the name of the rule
 	Status  int
@@ -23,31 +23,32 @@ type Refusal struct {
 	Message string
 }
 
-// Error returns the words of the API.
+// Error returns the API's message.
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("%d %s: %s (rule %s)", r.Status, r.Type, r.Message, r.Rule)
 }
 
-// A Rule is something the Messages API refuses. The strict API checks them in
-// order and answers by the first that is broken.
+// A Rule is a condition under which the Messages API rejects a request. The
+// strict API checks the rules in order, and the first broken one determines the
+// response.
 type Rule struct {
 	Name    string
 	Says    string // the rule in a sentence
 	Status  int
 	Type    string // of the error
 	Message string // the answer to Breaks
-	Known   string // where the shape of the answer is known from
+	Known   string // source of the response format
 
-	// Breaks is a request that breaks this rule and none before it.
+	// Breaks returns a request that breaks this rule and none before it.
 	Breaks func() (http.Header, []byte)
 
-	check func(*checked) string // the message, or "" if the rule is kept
+	check func(*checked) string // the message, or "" if the rule holds
 }
 
-// Rules returns the table of what the strict API refuses.
+// Rules returns the rules of the strict API.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// Sources for the shapes of the refusals.
+// Sources of the error formats.
 const (
 	fromErrors  = "https://docs.claude.com/en/api/errors"
 	fromMessage = "https://docs.claude.com/en/api/messages (the constraint); the wording follows its validator"
@@ -56,7 +57,7 @@ const (
 	unchecked   = "the constraint is the API's; its wording was not found on record"
 )
 
-// The wordings that more than one place needs.
+// Messages that several rules share.
 const (
 	maxImage     = 5 << 20 // in base64, as the API counts
 	badTag       = "Input tag '%s' found using 'type' does not match any of the expected tags: %s"
@@ -572,10 +573,10 @@ func init() { // not an initialiser, which could not refer to itself
 	}
 }
 
-// topLevel are the members of a request that need no beta.
+// topLevel holds the members of a request that need no beta.
 var topLevel = []string{"cache_control", "inference_geo", "max_tokens", "messages", "metadata", "model", "output_config", "service_tier", "stop_sequences", "stream", "system", "temperature", "thinking", "tool_choice", "tools", "top_k", "top_p"}
 
-// blockTypes are the types of content blocks in messages, of betas too.
+// blockTypes are the types of content blocks in messages, including betas.
 var blockTypes = []string{
 	"bash_code_execution_tool_result", "code_execution_tool_result", "compaction", "container_upload", "document", "fallback", "image",
 	"mcp_tool_result", "mcp_tool_use", "redacted_thinking", "search_result", "server_tool_use", "text", "text_editor_code_execution_tool_result",
@@ -585,7 +586,7 @@ var blockTypes = []string{
 // resultTypes are the types of content blocks in a tool_result.
 var resultTypes = []string{"document", "image", "search_result", "text", "tool_reference"}
 
-// blockFields are the members that a block of a type cannot be without.
+// blockFields are the required members of a block, by type.
 var blockFields = map[string][]struct{ name, begins, want string }{
 	"text":              {{"text", `"`, "Input should be a valid string"}},
 	"image":             {{"source", "{", "Input should be a valid dictionary or object to extract fields from"}},
@@ -623,11 +624,11 @@ func tool(list string, more ...string) string {
 	return head + `"model":"m","max_tokens":9,"tools":[` + list + `],"messages":[{"role":"user","content":"hi"}]}`
 }
 
-// A checked is a request while the rules are gone through.
+// A checked is a request that is being checked.
 type checked struct {
 	r      *Request
-	http   bool // came over HTTP, so that headers count
-	count  bool // asks to count tokens only
+	http   bool // it came over HTTP, so headers are checked
+	count  bool // only counts tokens
 	memory *memory
 
 	jsonErr  error
@@ -668,8 +669,8 @@ type checkedTool struct {
 	custom bool // defined by its schema, not one of the API's own
 }
 
-// memory is what the API remembers of the answers it gave: for each tool call
-// that came with thinking, the thinking blocks before it.
+// memory holds the part of earlier answers that the API remembers: for each
+// tool call that came with thinking, the thinking blocks before it.
 type memory struct {
 	mu       sync.Mutex
 	thinking map[string]bool // by tool id
@@ -703,8 +704,8 @@ func (m *memory) thought(id string) bool {
 	return m.thinking[id]
 }
 
-// refuse returns the refusal of the first rule that the request breaks, nil if
-// it keeps them all.
+// refuse returns the refusal of the first rule that the request breaks, or nil
+// if it breaks none.
 func (c *checked) refuse() *Refusal {
 	c.parse()
 	for i := range rules {
@@ -777,8 +778,8 @@ func checkedBlocks(content json.RawMessage, path string, message int, role strin
 	return out
 }
 
-// eachBlock asks check about every block, those in tool results too, until one
-// has a message.
+// eachBlock calls check for every block, including those in tool results, until
+// it returns a message.
 func (c *checked) eachBlock(check func(checkedBlock) string) string {
 	for _, m := range c.messages {
 		for _, b := range m.blocks {
@@ -795,7 +796,7 @@ func (c *checked) eachBlock(check func(checkedBlock) string) string {
 	return ""
 }
 
-// eachImage asks check about every image given in base64.
+// eachImage calls check for every base64 image.
 func (c *checked) eachImage(check func(b checkedBlock, mediaType, data string) string) string {
 	return c.eachBlock(func(b checkedBlock) string {
 		if b.typ != "image" {
@@ -826,14 +827,14 @@ func (c *checked) eachTool(check func(path string, t checkedTool) string) string
 	return ""
 }
 
-// beta is what the request asks for in betas.
+// beta returns the betas that the request names.
 func (c *checked) beta() string { return strings.Join(c.r.Header.Values("anthropic-beta"), ",") }
 
 func (c *checked) thinks() bool {
 	return c.thinking.Type == "enabled" || c.thinking.Type == "adaptive"
 }
 
-// latestAssistant is the index of the last message of assistant, or -1.
+// latestAssistant returns the index of the last assistant message, or -1.
 func (c *checked) latestAssistant() int {
 	for i := len(c.messages) - 1; i >= 0; i-- {
 		if c.messages[i].role == "assistant" {
@@ -868,7 +869,7 @@ func (c *checked) number(name string) (n float64, ok bool, msg string) {
 
 type cacheMark struct{ path, ttl string }
 
-// cacheMarks are the cache breakpoints in the order of the cache.
+// cacheMarks returns the cache breakpoints in the order of the cache.
 func (c *checked) cacheMarks() []cacheMark {
 	var out []cacheMark
 	add := func(path string, m map[string]json.RawMessage) {
@@ -912,8 +913,8 @@ func checkSystem(c *checked) string {
 	return ""
 }
 
-// A run is messages of one role in a row, which the API takes for one. Those of
-// system are left out.
+// A run is a sequence of messages with the same role, which the API treats as
+// one. System messages are left out.
 type run struct {
 	role   string
 	last   int // the index of its last message
@@ -989,8 +990,8 @@ func checkToolResult(c *checked) string {
 	return ""
 }
 
-// checkDroppedThinking looks at the last calls only: the thinking of earlier
-// ones may be left out.
+// checkDroppedThinking checks only the last calls: the thinking of earlier ones
+// may be left out.
 func checkDroppedThinking(c *checked) string {
 	if !c.thinks() {
 		return ""
@@ -1014,7 +1015,7 @@ func checkDroppedThinking(c *checked) string {
 	return ""
 }
 
-// schemas remembers which schemas are valid, as the same come again and again.
+// schemas caches the valid schemas, because the same ones recur.
 var schemas = struct {
 	sync.Mutex
 	valid map[string]bool
@@ -1033,8 +1034,8 @@ func validSchema(raw json.RawMessage) bool {
 	}
 	if err == nil {
 		_, err = s.Resolve(nil)
-		// The patterns of a schema are of JavaScript, which knows more than the
-		// validator does.
+		// The patterns of a schema are JavaScript expressions, which have more
+		// features than the validator supports.
 		if err != nil && strings.Contains(err.Error(), "regexp") {
 			err = nil
 		}
@@ -1046,7 +1047,7 @@ func validSchema(raw json.RawMessage) bool {
 	return err == nil
 }
 
-// checkSchema checks what the schema package takes on trust: the names of types.
+// checkSchema checks the names of types, which the schema package does not.
 func checkSchema(s *jsonschema.Schema) error {
 	names := s.Types
 	if s.Type != "" {
@@ -1077,8 +1078,8 @@ func checkSchema(s *jsonschema.Schema) error {
 	return nil
 }
 
-// loneSurrogate is the place of an escaped high surrogate that no low one
-// follows, or -1.
+// loneSurrogate returns the offset of an escaped high surrogate without a low
+// one, or -1.
 func loneSurrogate(b []byte) int {
 	for i := 0; i+5 < len(b); i++ {
 		if b[i] != '\\' {

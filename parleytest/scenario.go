@@ -11,28 +11,29 @@ import (
 	"time"
 )
 
-// A Scenario says what a model answers, turn by turn, and what it expects to
-// have been asked. It is made of scripts: the main one, given to [Script], and
-// any number of others that take the requests their matchers choose
-// ([Scenario.When]) or that a turn goes on to ([Turn.Goto]).
+// A Scenario describes the answers of a model, turn by turn, and the requests
+// that it expects. It consists of scripts: the main one, given to [Script], and
+// others for the requests that their matchers select ([Scenario.When]) or that a
+// turn continues with ([Turn.Goto]).
 //
-// A Scenario is a description. Each [Model] and each [API] plays it from the
-// start, so one Scenario serves many tests. It must not be changed once played.
+// Each [Model] and each [API] plays a Scenario from the start, so one Scenario
+// serves many tests. It must not be changed once played.
 type Scenario struct {
 	scripts  []*script // the main script first
 	fallback *Turn     // answers when a script has ended; may be nil
-	tokens   int       // what count_tokens answers; 0 to estimate
+	tokens   int       // the answer of count_tokens; 0 to estimate
 }
 
-// A script is a list of turns that requests walk through.
+// A script is a list of turns for successive requests.
 type script struct {
 	name  string
-	when  []Matcher // the requests it takes; none for the main script and for those reached by goto only
+	when  []Matcher // the requests it selects; none for the main script and for scripts reached only by goto
 	each  bool      // played from the start for each conversation
 	turns []*Turn
 }
 
-// mainScript is the name of the script that takes what no other takes.
+// mainScript is the name of the script for requests that no other script
+// selects.
 const mainScript = "main"
 
 // Script returns a scenario whose main script has these turns.
@@ -40,32 +41,33 @@ func Script(turns ...*Turn) *Scenario {
 	return &Scenario{scripts: []*script{{name: mainScript, turns: turns}}}
 }
 
-// When adds a script for the requests that the matcher matches, such as those
-// of a subagent. Scripts are tried in the order they were added; what none of
-// them takes goes to the main script.
+// When adds a script for the requests that the matcher matches, such as those of
+// a subagent. Scripts are checked in the order in which they were added;
+// requests that none of them selects go to the main script.
 func (s *Scenario) When(name string, m Matcher, turns ...*Turn) *Scenario {
 	s.scripts = append(s.scripts, &script{name: name, when: []Matcher{m}, turns: turns})
 	return s
 }
 
-// And adds matchers to the script that was added last by [Scenario.When]: it
-// takes the requests that match all of them.
+// And adds matchers to the last script that [Scenario.When] added: it selects
+// the requests that match all of them.
 func (s *Scenario) And(m ...Matcher) *Scenario {
 	sc := s.scripts[len(s.scripts)-1]
 	sc.when = append(sc.when, m...)
 	return s
 }
 
-// Named adds a script that no request chooses: turns go to it by [Turn.Goto].
+// Named adds a script that no request selects: turns continue with it by
+// [Turn.Goto].
 func (s *Scenario) Named(name string, turns ...*Turn) *Scenario {
 	s.scripts = append(s.scripts, &script{name: name, turns: turns})
 	return s
 }
 
-// EachConversation makes the script that was added last start anew for each
-// conversation, where it otherwise is walked through once by all of them
-// together. Conversations are distinguished by the text of their first user
-// message and by their x-claude-code-session-id header.
+// EachConversation makes the last added script start from the beginning for each
+// conversation. Otherwise all conversations share one position in it.
+// Conversations are distinguished by the text of their first user message and by
+// their x-claude-code-session-id header.
 func (s *Scenario) EachConversation() *Scenario {
 	s.scripts[len(s.scripts)-1].each = true
 	return s
@@ -78,15 +80,15 @@ func (s *Scenario) Default(t *Turn) *Scenario {
 	return s
 }
 
-// CountTokens sets what the token counting endpoint answers. Without it, the
+// CountTokens sets the answer of the token counting endpoint. Without it, the
 // count is estimated from the size of the request.
 func (s *Scenario) CountTokens(n int) *Scenario {
 	s.tokens = n
 	return s
 }
 
-// Validate reports what is wrong with the scenario itself, such as a goto to a
-// script that is not there. Playing an invalid scenario fails with this error.
+// Validate reports errors in the scenario itself, such as a goto to an unknown
+// script. Playing an invalid scenario fails with this error.
 func (s *Scenario) Validate() error {
 	var errs []error
 	seen := map[string]bool{}
@@ -143,9 +145,10 @@ func (s *Scenario) Validate() error {
 
 var nameRE = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]+$`) })
 
-// A Turn is one answer of the model, with what it expects of the request. It
-// begins with one of [Say], [Think], [Call], [Block], [Expect], [Pause], [Fail]
-// or [FirstOf], and its methods add to it in the order the model would.
+// A Turn is one answer of the model, with the conditions for its request. It
+// starts with one of [Say], [Think], [Call], [Block], [Expect], [Pause], [Fail]
+// or [FirstOf], and its methods add to it in the order in which the model would
+// answer.
 type Turn struct {
 	expect  []Matcher
 	steps   []step
@@ -188,15 +191,15 @@ func (k stepKind) isBlock() bool { return k <= stepBlock }
 
 type step struct {
 	kind  stepKind
-	texts []string           // the pieces of a say; the text of a think or malformed; the JSON of a call or block
+	texts []string           // the chunks of a say; the text of a think or malformed; the JSON of a call or block
 	input func(*Request) any // of a call whose input depends on the request
 	id    string             // of a call; generated when empty
 	name  string             // of a call; the type of an error
 	wait  time.Duration
-	after int // for steps that are no blocks: after this event; 0 for in place
+	after int // for steps other than blocks: after this event; 0 for in place
 }
 
-// Usage is what an answer claims to have used, in tokens.
+// Usage is the reported usage of an answer, in tokens.
 type Usage struct {
 	Input        int // input tokens neither written to nor read from the cache
 	Output       int
@@ -206,36 +209,37 @@ type Usage struct {
 	WebSearch    int // web search requests of the server tool
 }
 
-// defaultUsage is claimed by turns that set none.
+// defaultUsage is the usage of turns that set none.
 var defaultUsage = Usage{Input: 100, Output: 10}
 
-// Say begins a turn that answers with text; see [Turn.Say].
+// Say starts a turn that answers with text; see [Turn.Say].
 func Say(pieces ...string) *Turn { return new(Turn).Say(pieces...) }
 
-// Think begins a turn with a thinking block; see [Turn.Think].
+// Think starts a turn with a thinking block; see [Turn.Think].
 func Think(text string) *Turn { return new(Turn).Think(text) }
 
-// Call begins a turn that calls a tool; see [Turn.Call].
+// Call starts a turn that calls a tool; see [Turn.Call].
 func Call(name string, input any) *Turn { return new(Turn).Call(name, input) }
 
-// Block begins a turn with a content block given as JSON; see [Turn.Block].
+// Block starts a turn with a content block given as JSON; see [Turn.Block].
 func Block(raw string) *Turn { return new(Turn).Block(raw) }
 
-// Expect begins a turn with what it expects of the request; see [Turn.Expect].
+// Expect starts a turn with conditions for the request; see [Turn.Expect].
 func Expect(m ...Matcher) *Turn { return new(Turn).Expect(m...) }
 
-// Pause begins a turn with a wait before anything is answered; see [Turn.Pause].
+// Pause starts a turn with a wait before the answer; see [Turn.Pause].
 func Pause(d time.Duration) *Turn { return new(Turn).Pause(d) }
 
-// Fail begins a turn that is refused with this HTTP status; see [Turn.Fail].
+// Fail starts a turn that rejects the request with this HTTP status; see
+// [Turn.Fail].
 func Fail(status int, message ...string) *Turn { return new(Turn).Fail(status, message...) }
 
-// Reset begins a turn whose connection is reset before any answer; see
+// Reset starts a turn whose connection is reset before any answer; see
 // [Turn.Reset].
 func Reset() *Turn { return new(Turn).Reset() }
 
-// FirstOf is a turn with alternatives: the first one whose expectations all
-// hold answers. It is how a scenario depends on what a tool returned.
+// FirstOf returns a turn with alternatives: the first whose conditions all hold
+// answers. With it, a scenario can depend on the result of a tool.
 func FirstOf(alternatives ...*Turn) *Turn {
 	t := new(Turn)
 	for _, a := range alternatives {
@@ -244,7 +248,7 @@ func FirstOf(alternatives ...*Turn) *Turn {
 	return t
 }
 
-// all returns the alternatives of a turn, itself if it has none.
+// all returns the alternatives of a turn, or the turn itself if it has none.
 func (t *Turn) all() []*Turn {
 	if t.alts != nil {
 		return t.alts
@@ -262,12 +266,12 @@ func (t *Turn) add(s step) *Turn {
 
 func (t *Turn) fail(format string, args ...any) { t.errs = append(t.errs, fmt.Errorf(format, args...)) }
 
-// Expect adds matchers that the request must match. If one does not, the
-// scenario has not been followed and fails.
+// Expect adds matchers for the request. If one does not match, the scenario
+// fails.
 func (t *Turn) Expect(m ...Matcher) *Turn { t.expect = append(t.expect, m...); return t }
 
 // Say adds a text block. Several pieces are one block, streamed in these pieces;
-// a single one is cut into chunks ([Turn.Chunks]).
+// a single one is split into chunks ([Turn.Chunks]).
 func (t *Turn) Say(pieces ...string) *Turn {
 	if len(pieces) == 0 {
 		pieces = []string{""}
@@ -275,8 +279,8 @@ func (t *Turn) Say(pieces ...string) *Turn {
 	return t.add(step{kind: stepSay, texts: pieces})
 }
 
-// Think adds a thinking block. Its signature is made from its text, so that the
-// strict API can tell a changed block from an unchanged one.
+// Think adds a thinking block. Its signature is derived from its text, so that
+// the strict API detects a changed block.
 func (t *Turn) Think(text string) *Turn {
 	return t.add(step{kind: stepThink, texts: []string{text}})
 }
@@ -286,14 +290,13 @@ func (t *Turn) Redacted(data string) *Turn {
 	return t.add(step{kind: stepRedacted, texts: []string{data}})
 }
 
-// Call adds a tool call. The input is a string holding its JSON, streamed as it
-// stands even if it is not JSON, or any other value, which is marshalled; or a
-// func(*Request) any that returns either, for what only an earlier result can tell,
-// such as the id of a task. The id is toolu_SCRIPT_TURN_CALL, such as
-// toolu_main_1_1, counted from one.
+// Call adds a tool call. input is a string with its JSON, streamed unchanged even
+// if it is not JSON; or any other value, which is marshalled; or a func(*Request)
+// any that returns either, for values from an earlier result, such as the id of a
+// task. The id is toolu_SCRIPT_TURN_CALL, such as toolu_main_1_1, counted from one.
 func (t *Turn) Call(name string, input any) *Turn { return t.CallID("", name, input) }
 
-// CallID is [Turn.Call] with an id of the caller's choice.
+// CallID is like [Turn.Call], with an id that the caller chooses.
 func (t *Turn) CallID(id, name string, input any) *Turn {
 	fn, _ := input.(func(*Request) any)
 	if fn != nil {
@@ -309,7 +312,7 @@ func (t *Turn) CallID(id, name string, input any) *Turn {
 	return t.add(step{kind: stepCall, id: id, name: name, texts: []string{s}, input: fn})
 }
 
-// inputText is the input of a call as it is streamed.
+// inputText returns the streamed input of a call.
 func inputText(input any) (string, error) {
 	if s, ok := input.(string); ok {
 		return s, nil
@@ -339,8 +342,8 @@ func (t *Turn) fill(r *Request) (*Turn, error) {
 	return filled, nil
 }
 
-// Block adds any other content block, given as JSON. It is streamed whole in
-// its content_block_start.
+// Block adds any other content block, given as JSON. It is streamed completely
+// in its content_block_start.
 func (t *Turn) Block(raw string) *Turn {
 	if !json.Valid([]byte(raw)) {
 		t.fail("block: not JSON: %s", raw)
@@ -352,10 +355,10 @@ func (t *Turn) Block(raw string) *Turn {
 // included; later it waits between two events.
 func (t *Turn) Pause(d time.Duration) *Turn { return t.add(step{kind: stepPause, wait: d}) }
 
-// Ping sends a ping event, which the HTTP API does and a [Model] leaves out.
+// Ping sends a ping event. A [Model] ignores it.
 func (t *Turn) Ping() *Turn { return t.add(step{kind: stepPing}) }
 
-// Cut breaks the connection off in the middle of the stream.
+// Cut breaks the connection in the middle of the stream.
 func (t *Turn) Cut() *Turn { return t.add(step{kind: stepCut}) }
 
 // CutClean ends the stream early as if it were complete.
@@ -369,18 +372,18 @@ func (t *Turn) Malformed(data string) *Turn {
 // Stall stops sending until the client gives up, with the connection open.
 func (t *Turn) Stall() *Turn { return t.add(step{kind: stepStall}) }
 
-// StreamError ends the stream with an error event, as the API does when it
-// fails after it began to answer. The type is one such as "overloaded_error".
+// StreamError ends the stream with an error event, as the API does when it fails
+// after it started to answer. typ is a type such as "overloaded_error".
 func (t *Turn) StreamError(typ, message string) *Turn {
 	return t.add(step{kind: stepError, name: typ, texts: []string{message}})
 }
 
-// Reset resets the TCP connection. Before the first block the client gets no
+// Reset resets the TCP connection. Before the first block the client receives no
 // answer at all.
 func (t *Turn) Reset() *Turn { return t.add(step{kind: stepReset}) }
 
-// After moves the pause, ping or fault that was added last: it takes place once
-// n events have been sent, message_start being the first.
+// After moves the last added pause, ping or fault: it takes effect after n
+// events have been sent, of which message_start is the first.
 func (t *Turn) After(n int) *Turn {
 	if len(t.steps) == 0 || t.steps[len(t.steps)-1].kind.isBlock() {
 		t.fail("after %d: there is no pause, ping or fault before it", n)
@@ -393,7 +396,7 @@ func (t *Turn) After(n int) *Turn {
 	return t
 }
 
-// Fail refuses the request with this HTTP status and the API's error body for
+// Fail rejects the request with this HTTP status and the API's error body for
 // it. The message is optional.
 func (t *Turn) Fail(status int, message ...string) *Turn {
 	if status < 400 || status > 599 {
@@ -403,8 +406,8 @@ func (t *Turn) Fail(status int, message ...string) *Turn {
 	return t
 }
 
-// ErrorType sets the type in the body of [Turn.Fail] where the one that belongs
-// to the status will not do.
+// ErrorType sets the type in the body of [Turn.Fail], instead of the usual one
+// for the status.
 func (t *Turn) ErrorType(typ string) *Turn { t.errType = typ; return t }
 
 // RetryAfter adds a retry-after header, rounded up to seconds.
@@ -418,8 +421,8 @@ func (t *Turn) Header(name, value string) *Turn {
 	return t
 }
 
-// Stop sets the stop reason. Without it, it is tool_use if the turn calls a
-// tool and end_turn if not.
+// Stop sets the stop reason. The default is tool_use if the turn calls a tool
+// and end_turn if not.
 func (t *Turn) Stop(reason string) *Turn { t.stop = reason; return t }
 
 // StopSequence stops with the reason stop_sequence at this sequence.
@@ -428,11 +431,11 @@ func (t *Turn) StopSequence(seq string) *Turn {
 	return t
 }
 
-// Usage sets the usage the answer claims.
+// Usage sets the reported usage of the answer.
 func (t *Turn) Usage(u Usage) *Turn { t.usage = &u; return t }
 
-// Chunks sets how many bytes a delta of the stream carries; the default is 32.
-// A character is never split.
+// Chunks sets the number of bytes in a delta of the stream; the default is 32. A
+// character is never split.
 func (t *Turn) Chunks(bytes int) *Turn {
 	if bytes < 1 {
 		t.fail("chunks %d: want 1 or more", bytes)
@@ -441,7 +444,7 @@ func (t *Turn) Chunks(bytes int) *Turn {
 	return t
 }
 
-// Drip waits this long before each event but the first.
+// Drip waits this long before each event except the first.
 func (t *Turn) Drip(d time.Duration) *Turn { t.drip = d; return t }
 
 // Times makes the turn answer n requests instead of one.
@@ -457,11 +460,11 @@ func (t *Turn) Times(n int) *Turn {
 // of [FirstOf] it answers as long as its expectations hold.
 func (t *Turn) Always() *Turn { t.always = true; return t }
 
-// Goto goes on with the script of this name after the turn.
+// Goto continues with the script of this name after the turn.
 func (t *Turn) Goto(name string) *Turn { t.goTo = name; return t }
 
-// errorTypes are the error types that belong to the statuses of the API.
-// Known from: the API's documentation of its errors.
+// errorTypes maps the statuses of the API to error types. Source: the API's
+// documentation of its errors.
 var errorTypes = map[int]string{
 	400: "invalid_request_error",
 	401: "authentication_error",
@@ -486,7 +489,7 @@ var errorMessages = map[int]string{
 	529: "Overloaded",
 }
 
-// failure is the error type and message of a failed turn.
+// failure returns the error type and message of a failed turn.
 func (t *Turn) failure() (typ, message string) {
 	typ, message = t.errType, t.message
 	if typ == "" {

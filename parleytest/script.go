@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A ParseError says where a script file is wrong.
+// A ParseError reports the position of an error in a script file.
 type ParseError struct {
 	File   string
 	Line   int // from one
 	Reason string
 }
 
-// Error says where and what is wrong.
+// Error returns the position and the reason.
 func (e *ParseError) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason) }
 
 // ReadScript reads a script file; see [ParseScript].
@@ -29,9 +29,8 @@ func ReadScript(path string) (*Scenario, error) {
 	return ParseScript(path, data)
 }
 
-// ParseScript reads a scenario from the text of a script file; the package
-// documentation has the format. The name is for errors, which are
-// [*ParseError]s.
+// ParseScript parses the text of a script file; the package documentation
+// describes the format. The name is for errors, which are [*ParseError]s.
 func ParseScript(name string, data []byte) (*Scenario, error) {
 	p := &parser{file: name, lines: strings.Split(string(data), "\n"), s: Script()}
 	p.cur = p.s.scripts[0]
@@ -50,7 +49,7 @@ func ParseScript(name string, data []byte) (*Scenario, error) {
 			return nil, &ParseError{name, g.line, "goto " + g.name + ": there is no such script"}
 		}
 	}
-	if err := p.s.Validate(); err != nil { // whatever has no line of its own
+	if err := p.s.Validate(); err != nil { // errors without a line
 		return nil, &ParseError{name, len(p.lines), err.Error()}
 	}
 	return p.s, nil
@@ -59,15 +58,15 @@ func ParseScript(name string, data []byte) (*Scenario, error) {
 type parser struct {
 	file  string
 	lines []string
-	n     int // lines read; the number of the current one
+	n     int // number of the current line
 	word  string
 	rest  string // of the line, trimmed
 	err   *ParseError
 
 	s      *Scenario
 	cur    *script
-	step   *Turn // the step being read, which may have alternatives
-	turn   *Turn // the alternative being read
+	step   *Turn // the current step, which may have alternatives
+	turn   *Turn // the current alternative
 	opened bool  // a script line was read
 	gotos  []struct {
 		name string
@@ -81,7 +80,7 @@ func (p *parser) fail(format string, args ...any) {
 	}
 }
 
-// next reads the next line that says something.
+// next reads the next line that is not empty or a comment.
 func (p *parser) next() bool {
 	for p.n < len(p.lines) {
 		line := strings.TrimSpace(p.lines[p.n])
@@ -102,7 +101,7 @@ func cutWord(s string) (word, rest string) {
 	return s, ""
 }
 
-// line reads one line, and the lines of its text if there are more.
+// line parses one line, and further lines of its text.
 func (p *parser) line() {
 	switch p.word {
 	case "script":
@@ -249,14 +248,14 @@ func init() {
 	}
 }
 
-// bare wants nothing more on the line.
+// bare requires the end of the line.
 func (p *parser) bare() {
 	if p.rest != "" {
 		p.fail("%s takes nothing after it, not %q", p.word, p.rest)
 	}
 }
 
-// take takes one word off the line.
+// take removes one word from the line.
 func (p *parser) take() (word string) {
 	word, p.rest = cutWord(p.rest)
 	if word == "" {
@@ -265,7 +264,7 @@ func (p *parser) take() (word string) {
 	return word
 }
 
-// one wants exactly one word.
+// one requires exactly one word.
 func (p *parser) one() string {
 	word := p.take()
 	if p.rest != "" {
@@ -290,11 +289,11 @@ func (p *parser) duration() time.Duration {
 	return d
 }
 
-// text is the text that the rest of the line is, or begins.
+// text parses the text on the rest of the line, or after it.
 func (p *parser) text() string { return strings.Join(p.texts(), "") }
 
-// texts reads text in any of its three forms: quoted pieces, lines up to a tag,
-// or the rest of the line as it is.
+// texts parses text in any of its three forms: quoted pieces, lines up to a
+// tag, or the rest of the line unchanged.
 func (p *parser) texts() []string {
 	rest := p.rest
 	if tag, ok := strings.CutPrefix(rest, "<<"); ok {
@@ -357,7 +356,7 @@ func jsonError(s string) error {
 	return json.Unmarshal([]byte(s), &v)
 }
 
-// after reads "after N" and the pause, ping or fault that follows.
+// after parses "after N" and the pause, ping or fault that follows.
 func (p *parser) after(t *Turn) {
 	n, err := strconv.Atoi(p.take())
 	if err != nil || n < 1 {
@@ -419,7 +418,7 @@ next:
 	t.Usage(u)
 }
 
-// matcher reads what follows expect and when.
+// matcher parses the text after expect and when.
 func (p *parser) matcher() Matcher {
 	var m Matcher
 	m.kind = p.take()
@@ -457,8 +456,8 @@ func (p *parser) matcher() Matcher {
 	return m
 }
 
-// Format writes the scenario as a script file that [ParseScript] reads back as
-// the same scenario. A matcher made by [Check] cannot be written.
+// Format writes the scenario as a script file that [ParseScript] parses to the
+// same scenario. A matcher made by [Check] cannot be written.
 func Format(s *Scenario) ([]byte, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -634,8 +633,8 @@ func formatMatcher(m Matcher) string {
 	return s + formatTexts(m.text)
 }
 
-// formatTexts writes text in the plainest form that reads back the same, with a
-// space before it.
+// formatTexts writes text in the simplest form that parses to the same text,
+// with a space before it.
 func formatTexts(texts ...string) string {
 	if len(texts) == 1 {
 		s := texts[0]

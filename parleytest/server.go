@@ -33,7 +33,7 @@ func (s *server) listen(addr string, h http.Handler) (string, error) {
 	return "http://" + ln.Addr().String(), nil
 }
 
-// close ends all requests and waits for their handlers, for a second at most.
+// close ends all requests and waits for their handlers, for at most one second.
 func (s *server) close() error {
 	if s.http == nil {
 		return nil
@@ -49,7 +49,7 @@ func (s *server) close() error {
 	return err
 }
 
-// hangUp breaks the connection off, by a reset if asked, and ends the handler.
+// hangUp breaks the connection, with a reset if requested, and ends the handler.
 func hangUp(w http.ResponseWriter, reset bool) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		if tcp, ok := conn.(*net.TCPConn); ok && reset {

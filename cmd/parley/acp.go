@@ -35,7 +35,7 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	defer exportTelemetry(ctx, p, &cfg, false)()
-	args, env, keepSecrets := splitSecrets(p, append(slices.Clone(args), "--allow-dangerously-skip-permissions")) // a mode that the user may select
+	args, env, keepSecrets := splitSecrets(p, append(slices.Clone(args), "--allow-dangerously-skip-permissions")) // let the user select this mode
 	h, err := openHub(ctx, p, cfg, env, func(c *hub.Config, _ socket.Own) { keepSecrets(c) })
 	if err != nil {
 		return err

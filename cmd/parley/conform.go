@@ -150,7 +150,7 @@ func tryRules(ctx context.Context, p *process, program *conformance.Program, rul
 // A bar shows progress to a person.
 type bar struct {
 	mu        sync.Mutex
-	w         io.Writer // nil if nobody watches
+	w         io.Writer // nil if there is no terminal
 	done, all int
 	broken    int
 }

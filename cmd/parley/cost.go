@@ -71,7 +71,7 @@ type costRecord struct {
 	Nanos     int64      `json:"costNanos"`
 	Unknown   bool       `json:"costUnknown"`
 
-	ModelUsage map[string]*wire.ModelUsage `json:"modelUsage"` // of a cost-state
+	ModelUsage map[string]*wire.ModelUsage `json:"modelUsage"` // from a cost-state record
 }
 
 // costCommand implements parley cost.

@@ -166,7 +166,7 @@ func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result,
 	return res, nil
 }
 
-// question answers for the person, unless the person does.
+// question answers for the person, unless the person answers.
 func (d *demonstration) question(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 	d.asked = append(d.asked, req.ToolName)
 	s := d.screen

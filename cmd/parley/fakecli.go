@@ -230,7 +230,7 @@ func hideSecrets(p *process) {
 		name, _, _ := strings.Cut(kv, "=")
 		for _, part := range []string{"KEY", "TOKEN", "SECRET", "PASSWORD"} {
 			if strings.Contains(strings.ToUpper(name), part) {
-				_ = os.Setenv(name, "REDACTED") // a name that came from the environment
+				_ = os.Setenv(name, "REDACTED") // the name came from the environment
 			}
 		}
 	}
@@ -267,7 +267,7 @@ func faultList() string {
 		}
 		fmt.Fprintf(&b, "%-24s %s\n", s.Name, doc)
 		params := s.Params()
-		delete(params, "timeout") // nearly all have one
+		delete(params, "timeout") // nearly all have it
 		for _, name := range slices.Sorted(maps.Keys(params)) {
 			fmt.Fprintf(&b, "%-24s --param %s=%s\n", "", name, params[name])
 		}

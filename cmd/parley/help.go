@@ -55,7 +55,7 @@ const examples = `Examples:
   parley replay --from talk.cassette -- node agent.mjs
 `
 
-// runHelp is help with an exit status.
+// runHelp runs help and returns the exit status.
 func runHelp(ctx context.Context, p *process, args []string) int {
 	return status(p, "parley help", help(ctx, p, args))
 }

@@ -69,7 +69,7 @@ one starts.`)
 		if err := c.Shutdown(ctx); err != nil {
 			return err
 		}
-		for err == nil && ctx.Err() == nil { // until it is gone
+		for err == nil && ctx.Err() == nil { // until it has exited
 			time.Sleep(10 * time.Millisecond)
 			_, err = c.List(ctx)
 		}
@@ -312,7 +312,7 @@ func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agen
 			return c, &cfg, err
 		}
 		select {
-		case <-ended: // another one may have been faster
+		case <-ended: // another process may have been faster
 			if _, err = c.List(ctx); err == nil {
 				return c, &cfg, nil
 			}
@@ -376,7 +376,7 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	if _, err := c.Prompt(ctx, id, wire.Prompt(wire.Text(flags.Prompt))); err != nil {
 		return err
 	}
-	// It is durable, and the journal has it under the same id.
+	// It is durable, and in the journal under the same id.
 	for e, err := range c.Attach(ctx, id, 0) {
 		if err != nil || e.Kind == hub.KindPrompt {
 			break

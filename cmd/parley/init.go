@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/terminal"
 )
 
-// settingsExplained is settings with comments. The settings file is the same without
-// the comments and without the lines that are switched off.
+// settingsExplained is a settings file with comments. The written file leaves out
+// the comments and the disabled lines.
 //
 //go:embed help/settings.jsonc
 var settingsExplained []byte

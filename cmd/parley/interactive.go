@@ -89,7 +89,7 @@ func attachScreen(ctx context.Context, p *process, c hub.Client, cwd, id string)
 	return err
 }
 
-// A screenHub is access to the hub for the sessions of one screen: the hub of this user, or
+// A screenHub is the access to the hub for the sessions of one screen: the user's hub, or
 // one in this process.
 type screenHub struct {
 	client hub.Client
@@ -112,7 +112,7 @@ func newScreenHub(ctx context.Context, p *process, cfg agent.Config, flags *cli.
 		default:
 		}
 	}
-	cfg.OnIndexing = nil // the screen shows it
+	cfg.OnIndexing = nil // the screen shows the progress
 	tune := func(c *hub.Config) {
 		l.own = true
 		c.Sessions, c.Name, c.Logger = l.store, fmt.Sprintf("terminal %d", os.Getpid()), nil

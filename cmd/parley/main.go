@@ -36,7 +36,7 @@ type process struct {
 	env    []string // "KEY=value"
 }
 
-// getenv returns a variable of the environment, "" if there is none.
+// getenv returns a variable of the environment, or "" if it is not set.
 func (p *process) getenv(name string) string {
 	for i := len(p.env) - 1; i >= 0; i-- { // the last one counts
 		if kv := p.env[i]; len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name {

@@ -61,7 +61,7 @@ type serveFlags struct {
 	webhook, notify string
 }
 
-// serveCommand serves the hub of this user on the network.
+// serveCommand serves the user's hub on the network.
 func serveCommand(ctx context.Context, p *process, args []string) error {
 	if len(args) > 0 && args[0] == "token" {
 		return tokenCommand(ctx, p, args[1:])

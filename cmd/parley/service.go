@@ -109,7 +109,7 @@ func (s *service) run(ctx context.Context, p *process) error {
 		}
 		err = s.await(ctx, idle, served)
 	}
-	stopSignals() // a second Ctrl-C does not wait
+	stopSignals() // a second Ctrl-C ends the process at once
 
 	// A client may be gone before its last response is sent: let responses that are
 	// nearly done finish, but not stalled ones.

@@ -404,7 +404,7 @@ func clean(s string) string {
 	}, s)
 }
 
-// cleanLines is clean for a text of several lines.
+// cleanLines is like clean, for a text of several lines.
 func cleanLines(s string) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	for i := range lines {

@@ -113,7 +113,7 @@ func (s *screen) request(req *wire.CanUseTool) {
 	for l := range strings.SplitSeq(strings.TrimRight(body, "\n"), "\n") {
 		s.line("    " + l)
 	}
-	s.last = "tool" // the call's own line follows at once
+	s.last = "tool" // the line of the call follows at once
 }
 
 // diff shows the lines that an edit removes and adds, with the unchanged lines around

@@ -1,9 +1,9 @@
-// Package parrot is an agent that does as the prompt says: it answers at once with
-// as many messages as it is asked for. It is for benchmarks and for tests that need
-// somebody at the other end; to script one, see package peer.
+// Package parrot is an agent that follows its prompt: it answers at once with the
+// requested number of messages. It is for benchmarks and for tests that need a peer;
+// to script one, see package peer.
 //
-// It imports little, so that a program which is an [Agent] starts as fast as one
-// can.
+// It imports little, so that a program that runs an [Agent] starts as fast as
+// possible.
 package parrot
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 // An Agent is a fake CLI that needs no script: it answers the usual control requests
-// with plausible payloads, and a prompt with what its text asks for:
+// with plausible payloads, and a prompt according to its text:
 //
 //	deltas N            N stream_event lines with a text delta each, and their message
 //	messages N SIZE     N assistant messages of SIZE bytes of text each (2400 if not given)
@@ -30,9 +30,9 @@ import (
 //	error TEXT          a result that is an error
 //	echo TEXT           an assistant message with the text; any other prompt is echoed too
 //
-// Every turn starts with system/init and ends with a result. Lines are rendered
-// ahead and written in large pieces, so that a benchmark measures the other side.
-// The zero value works.
+// Every turn starts with system/init and ends with a result. Lines are rendered in
+// advance and written in large chunks, so that a benchmark measures the other side.
+// The zero value is ready to use.
 type Agent struct {
 	SessionID      string // if empty, a fixed one
 	Model          string // if empty, "claude-fake-1"
@@ -40,13 +40,13 @@ type Agent struct {
 	Cwd            string // if empty, "/"
 }
 
-// Version is what an agent answers to --version.
+// Version is an agent's answer to --version.
 const Version = "2.1.325 (Claude Code)"
 
-// ServeMain is the main function of a program that is an [Agent]: it takes the
-// arguments of a CLI (without the executable), of which it knows --version, -v,
-// --session-id, --resume, --model and --permission-mode, serves until the input
-// ends and returns the exit status.
+// ServeMain is the main function of a program that is an [Agent]. It parses the
+// arguments of a CLI (without the executable), of which it supports --version, -v,
+// --session-id, --resume, --model and --permission-mode, serves until the input ends
+// and returns the exit status.
 func ServeMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	if len(args) == 1 && (args[0] == "-v" || args[0] == "--version") {
 		fmt.Fprintln(stdout, Version)
@@ -80,7 +80,7 @@ func ServeMain(args []string, stdin io.Reader, stdout io.Writer) int {
 }
 
 // serving is one connection of an agent. The reader owns nothing that the turns
-// write; what both touch is under mu.
+// write; shared state is guarded by mu.
 type serving struct {
 	mu      sync.Mutex
 	cond    *sync.Cond // prompts or ended changed
@@ -89,8 +89,8 @@ type serving struct {
 	agent   Agent
 	prompts []prompt
 	ended   bool          // the input ended
-	running bool          // a turn runs
-	stop    chan struct{} // closed to interrupt the turn that runs
+	running bool          // a turn is running
+	stop    chan struct{} // closed to interrupt the running turn
 	stopped bool
 	ask     *asking
 	results int
@@ -103,12 +103,12 @@ type prompt struct{ text string }
 type asking struct {
 	next, total    int
 	allowed        int
-	id             []byte // of the request that waits
+	id             []byte // of the pending request
 	done           chan struct{}
 	prefix, suffix []byte
 }
 
-// incoming is what an agent understands of a line.
+// incoming holds the members of a line that an agent uses.
 type incoming struct {
 	Type      string `json:"type"`
 	RequestID string `json:"request_id"`
@@ -134,8 +134,8 @@ type incoming struct {
 	} `json:"message"`
 }
 
-// Serve answers what it reads from r on w until r ends and the last turn is over; the
-// end of ctx interrupts. It reports whether the last turn failed.
+// Serve answers the lines of r on w until r ends and the last turn is over; the end
+// of ctx interrupts. It reports whether the last turn failed.
 func (a Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) (failed bool, err error) {
 	if a.SessionID == "" {
 		a.SessionID = "5e551011-0000-4000-8000-000000000001"
@@ -208,8 +208,8 @@ func (s *serving) read(r io.Reader) error {
 	}
 }
 
-// quickly takes the line that a series of permission requests waits for, if it has
-// the usual shape, without taking it apart: that would be measured too.
+// quickly handles the response that a series of permission requests waits for, if it
+// has the usual form, without decoding it, because decoding would be measured, too.
 func (s *serving) quickly(line []byte) bool {
 	const head, id = `{"type":"control_response",`, `"request_id":"`
 	if !bytes.HasPrefix(line, []byte(head)) || bytes.Count(line, []byte(id)) != 1 || !bytes.Contains(line, []byte(`"behavior":"allow"`)) {
@@ -226,7 +226,7 @@ func (s *serving) quickly(line []byte) bool {
 	return true
 }
 
-// handle takes one line; it reports whether the session was ended by it.
+// handle handles one line; it reports whether the line ended the session.
 func (s *serving) handle(in *incoming) (end bool) {
 	switch in.Type {
 	case "user":
@@ -252,7 +252,7 @@ func promptText(content json.RawMessage) string {
 	var blocks []struct {
 		Text string `json:"text"`
 	}
-	_ = json.Unmarshal(content, &blocks) // what has no text is an empty prompt
+	_ = json.Unmarshal(content, &blocks) // content without text is an empty prompt
 	for _, b := range blocks {
 		text += b.Text
 	}
@@ -266,8 +266,8 @@ func (s *serving) write(b []byte) {
 	}
 }
 
-// answered takes the answer to a permission request and asks the next one, here in
-// the goroutine that reads: a hop to another one would be measured too.
+// answered handles the response to a permission request and sends the next one, in
+// the goroutine that reads: switching to another one would be measured, too.
 func (s *serving) answered(in *incoming) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +276,7 @@ func (s *serving) answered(in *incoming) {
 	}
 }
 
-// allowed notes an answer and asks the next question. The lock must be held.
+// allowed records an answer and sends the next request. The lock must be held.
 func (s *serving) allowed(yes bool) {
 	a := s.ask
 	if yes {
@@ -298,7 +298,7 @@ func (s *serving) askNext() {
 	s.write(b)
 }
 
-// interrupt stops the turn that runs. The lock must be held.
+// interrupt stops the running turn. The lock must be held.
 func (s *serving) interrupt() {
 	if s.running && !s.stopped {
 		s.stopped = true
@@ -306,7 +306,7 @@ func (s *serving) interrupt() {
 	}
 }
 
-// finishAsk wakes the turn that waits for its answers. The lock must be held.
+// finishAsk wakes the turn that waits for its responses. The lock must be held.
 func (s *serving) finishAsk() {
 	close(s.ask.done)
 	s.ask = nil
@@ -333,7 +333,7 @@ func failure(id, text, code string) []byte {
 
 const fakeModels = `[{"value":"default","resolvedModel":"claude-fake-1","displayName":"Default","description":"the only one"}]`
 
-// controlPayloads are the answers that depend on nothing.
+// controlPayloads are the constant responses.
 var controlPayloads = map[string]string{
 	"set_max_thinking_tokens": "",
 	"mcp_status":              `{"mcpServers":[{"name":"files","status":"connected","serverInfo":{"name":"files","version":"1.0.0"},"scope":"dynamic","tools":[{"name":"list","annotations":{}}]}]}`,
@@ -442,7 +442,8 @@ func (s *serving) control(in *incoming) (end bool) {
 	return false
 }
 
-// ids are the members that nearly every line carries, in the order of the official CLI.
+// ids returns the members that nearly every line carries, in the order of the
+// official CLI.
 func (s *serving) ids() string {
 	return `"session_id":` + quoteJSON(s.agent.SessionID) + `,"uuid":"` + zeroUUID + `"`
 }
@@ -476,7 +477,7 @@ func (s *serving) turns() {
 	}
 }
 
-// A turn answers one prompt. It collects lines and writes them in large pieces.
+// A turn answers one prompt. It collects lines and writes them in large chunks.
 type turn struct {
 	s     *serving
 	ids   string
@@ -558,8 +559,8 @@ func (t *turn) assistant(block string) string {
 		`,"content":[` + block + `],"stop_reason":null,"stop_sequence":null,` + usage + `,"context_management":null},"parent_tool_use_id":null,` + t.ids + `,"request_id":"req_fake"}`
 }
 
-// copies writes n copies of a line, each with a uuid of its own, in large pieces.
-// It ends early when the turn is interrupted, and returns how many were written.
+// copies writes n copies of a line, each with its own uuid, in large chunks. It ends
+// early when the turn is interrupted, and returns how many were written.
 func (t *turn) copies(line string, n int) int {
 	at := strings.Index(line, zeroUUID)
 	size := len(line) + 1

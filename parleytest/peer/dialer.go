@@ -9,13 +9,13 @@ import (
 	"github.com/parley-go/parley/transport"
 )
 
-// A Dialer plays a script in memory, over a [transport.Pipe], anew for each
-// connection. It implements [transport.Dialer].
+// A Dialer plays a script in memory, over a [transport.Pipe], from the start for
+// each connection. It implements [transport.Dialer].
 type Dialer struct {
-	// Script is what is played. It must not need a process.
+	// Script is the script to play. It must not need a process.
 	Script *Script
-	// Options are those of [Play]. Its Stderr gets the standard error of the
-	// script as well as the connection does.
+	// Options are the options of [Play]. Its Stderr also receives the standard error
+	// of the script.
 	Options *Options
 	// Done, if not nil, is called when a play has ended, from its goroutine. The
 	// error is nil if the script was followed or the host ended the play.
@@ -23,9 +23,8 @@ type Dialer struct {
 }
 
 // Dial starts a play. The arguments and the environment of the spec are recorded, if
-// the options say so, and mean nothing otherwise.
-// When the script is not followed, the reason is what the peer leaves on standard
-// error, and its exit status is [ExitMismatch].
+// the options request it, and otherwise ignored. If the script is not followed, the
+// peer writes the reason to standard error, and its exit status is [ExitMismatch].
 func (d *Dialer) Dial(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -46,7 +45,7 @@ func (d *Dialer) Dial(ctx context.Context, spec transport.Spec) (transport.Conn,
 		rep, err := Play(ctx, d.Script, r, w, &o)
 		code, signal := rep.Code, rep.Signal
 		switch {
-		case ctx.Err() != nil: // ended by the host, which is its right
+		case ctx.Err() != nil: // ended by the host, which is allowed
 			code, signal, err = -1, "terminated", nil
 		case err != nil:
 			code = ExitMismatch
@@ -80,7 +79,7 @@ func AgentDialer(a parrot.Agent) transport.Dialer {
 	})
 }
 
-// dialMemory runs serve in a goroutine at the far end of a pipe.
+// dialMemory runs serve in a goroutine at the other end of a pipe.
 func dialMemory(spec transport.Spec, serve func(ctx context.Context, r io.Reader, w, stderr io.Writer) (code int, signal string)) transport.Conn {
 	conn, far := transport.Pipe()
 	c := &memConn{Conn: conn}
@@ -92,7 +91,7 @@ func dialMemory(spec transport.Spec, serve func(ctx context.Context, r io.Reader
 	return c
 }
 
-// A memConn adds to a pipe how the peer at its far end was killed.
+// A memConn adds to a pipe the signal that killed the peer at its other end.
 type memConn struct {
 	transport.Conn
 	signal atomic.Pointer[string]
@@ -106,7 +105,7 @@ func (c *memConn) Wait(ctx context.Context) (transport.Exit, error) {
 	return exit, err
 }
 
-// pipeReader and pipeWriter are the far end of a pipe, each to be closed by itself.
+// pipeReader and pipeWriter are the other end of a pipe, each closed separately.
 type (
 	pipeReader struct{ *transport.Peer }
 	pipeWriter struct{ *transport.Peer }

@@ -12,8 +12,8 @@ import (
 //go:embed testdata/faults/*.txtar
 var faultFiles embed.FS
 
-// parsedFaults holds the faults by their order; the files are part of the package,
-// so a bad one is a bug of it.
+// parsedFaults holds the faults in order; the files are part of the package, so an
+// invalid one is a bug of it.
 var parsedFaults = sync.OnceValue(func() []*Script {
 	entries, err := faultFiles.ReadDir("testdata/faults")
 	if err != nil {
@@ -30,8 +30,8 @@ var parsedFaults = sync.OnceValue(func() []*Script {
 	return all
 })
 
-// Faults returns the scripts of all faults by name, in alphabetical order: what an
-// SDK must survive. The Doc of each says what the peer does and what is to hold.
+// Faults returns the scripts of all faults that an SDK must survive, sorted by
+// name. The Doc of each describes the behavior of the peer and what must hold.
 func Faults() []*Script { return slices.Clone(parsedFaults()) }
 
 // LookupFault returns the fault of that name.

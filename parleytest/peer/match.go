@@ -18,8 +18,8 @@ import (
 type pattern struct {
 	raw   []byte          // compact JSON, variables in place
 	value any             // decoded, for matching
-	vars  []string        // variables it names
-	binds map[string]bool // those that it binds when it matches
+	vars  []string        // variables that it contains
+	binds map[string]bool // variables that it binds when it matches
 	res   map[string]*regexp.Regexp
 }
 
@@ -37,7 +37,7 @@ func decode(raw []byte) (any, error) {
 	return v, nil
 }
 
-// check compiles the regular expressions of a pattern and refuses bad ones.
+// check compiles the regular expressions of a pattern and rejects invalid ones.
 func (p *pattern) check(v any) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -67,8 +67,8 @@ func (p *pattern) check(v any) error {
 	return nil
 }
 
-// match reports how got differs from the pattern: no differences is a match, and
-// then bound holds the values of the variables it binds.
+// match returns the differences between got and the pattern. Without differences
+// it is a match, and bound holds the values of the variables that it binds.
 func (p *pattern) match(got any, vars map[string]any) (bound map[string]any, diffs []string) {
 	m := &matcher{p: p, vars: vars, bound: make(map[string]any)}
 	m.match("", p.value, got)
@@ -202,7 +202,7 @@ func sameNumber(a, b string) bool {
 	if a == b {
 		return true
 	}
-	// Huge exponents would make exact values of gigabytes.
+	// Huge exponents would produce exact values of gigabytes.
 	const most = 64
 	if len(a) > most || len(b) > most || exponent(a) > most || exponent(b) > most {
 		return false
@@ -306,8 +306,8 @@ func expandString(s string, lookup func(string) (any, bool)) (string, error) {
 	return b.String(), nil
 }
 
-// eachString calls f with every string literal of compact JSON, quotes included,
-// and what lies between them.
+// eachString calls f with every string literal of compact JSON, including
+// quotes, and with the text between them.
 func eachString(raw []byte, f func(part []byte, isString bool)) {
 	for len(raw) > 0 {
 		i := bytes.IndexByte(raw, '"')
@@ -332,7 +332,7 @@ func eachString(raw []byte, f func(part []byte, isString bool)) {
 	}
 }
 
-// frameVars lists the variables a frame names, in order.
+// frameVars lists the variables in a frame, in order.
 func frameVars(raw []byte) []string {
 	var vars []string
 	add := func(name string) (any, bool) {

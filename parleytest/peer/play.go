@@ -15,47 +15,47 @@ import (
 	"time"
 )
 
-// Options say how a script is played. A nil *Options is the zero value.
+// Options configure how a script is played. A nil *Options is the zero value.
 type Options struct {
-	// Stderr takes what the script writes to standard error. If nil, it is dropped.
+	// Stderr receives the script's standard error. If nil, it is dropped.
 	Stderr io.Writer
-	// Timeout bounds each expectation until the script says otherwise. If zero,
-	// it is 10 seconds.
+	// Timeout is the time limit of each expectation until the script sets another.
+	// Zero means 10 seconds.
 	Timeout time.Duration
-	// Record, if not nil, takes a transcript of what happened, a line of JSON for
-	// each event, in the form that [FromTranscript] reads.
+	// Record, if not nil, receives a transcript, a line of JSON for each event, in
+	// the form that [FromTranscript] reads.
 	Record io.Writer
-	// Wait is how "< exit" learns the exit status of the other side. If nil, such a
+	// Wait returns the exit status of the other side, for "< exit". If nil, such a
 	// step fails.
 	Wait func(context.Context) (code int, err error)
-	// Signal is how "signal" reaches the other side. If nil, such a step fails.
+	// Signal sends a signal to the other side, for "signal". If nil, such a step
+	// fails.
 	Signal func(os.Signal) error
 
 	tail *tail // of the other side's standard error, for "< stderr"
 }
 
-// DefaultTimeout bounds an expectation when nothing else is said.
+// DefaultTimeout is the default time limit of an expectation.
 const DefaultTimeout = 10 * time.Second
 
-// A Report says what happened while a script was played.
+// A Report describes the play of a script.
 type Report struct {
-	// Received holds every frame that came in, also those that were ignored. A line
-	// that is not JSON is held as a JSON string.
+	// Received holds every received frame, including ignored ones. A line that is
+	// not JSON is held as a JSON string.
 	Received []json.RawMessage
 	// Sent counts the frames that were sent.
 	Sent int
-	// Code is the status the script ended with: that of its exit step, 0 at its
-	// last step, -1 when it was killed.
+	// Code is the exit status of the script: that of its exit step, 0 at its last
+	// step, -1 if it was killed.
 	Code int
-	// Signal is "killed" when the script killed itself.
+	// Signal is "killed" if the script killed itself.
 	Signal string
-	// Stderr is the end of what the other side wrote to standard error; only [Drive]
-	// sees it.
+	// Stderr is the end of the other side's standard error; only [Drive] sets it.
 	Stderr string
 }
 
-// Matched reports whether a frame was received that matches the JSON pattern, a
-// subset as in a script.
+// Matched reports whether a frame was received that matches the JSON pattern, as a
+// subset, as in a script.
 func (r *Report) Matched(pattern string) bool {
 	p := &parser{name: "pattern", script: &Script{}, known: map[string]bool{}}
 	pt, err := p.pattern(0, pattern, true)
@@ -72,18 +72,18 @@ func (r *Report) Matched(pattern string) bool {
 	return false
 }
 
-// A MismatchError says that the other side did not follow the script.
+// A MismatchError reports that the other side did not follow the script.
 type MismatchError struct {
 	File   string
 	Line   int
-	Step   string   // the step that was not met, as written
+	Step   string   // the failed step, as written
 	Reason string   // such as "no frame within 2s"
-	Got    string   // the frame that came instead; may be empty
+	Got    string   // the received frame; may be empty
 	Diffs  []string // where it differs, such as `.type: want "user", got "x"`
 	Recent []string // the last frames, oldest first, each with "<" or ">" before it
 }
 
-// Error says what was expected, what came, and the last frames.
+// Error describes the expected and the received frame, and the last frames.
 func (e *MismatchError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "peer: %s:%d: %s", e.File, e.Line, e.Reason)
@@ -103,14 +103,14 @@ func (e *MismatchError) Error() string {
 	return b.String()
 }
 
-// ErrNeedsProcess is returned when a script that only a process can play is played
-// in memory.
+// ErrNeedsProcess is returned when a script that needs a process is played in
+// memory.
 var ErrNeedsProcess = errors.New("peer: the script needs a process")
 
 // Play plays a script: it reads the frames of the other side from r and writes its
 // own to w. It returns when the script has ended, was not followed (the error is a
-// [*MismatchError]), or ctx is done. If r or w are io.Closers they are closed then,
-// as the pipes of a process that exits, or earlier if the script says so.
+// [*MismatchError]), or ctx is done. If r or w are io.Closers, they are closed then,
+// like the pipes of a process that exits, or earlier if the script does so.
 //
 // Waits and timeouts use package time, so they are instant inside a testing/synctest
 // bubble, as long as r and w block durably ([io.Pipe] does).
@@ -121,7 +121,7 @@ func Play(ctx context.Context, s *Script, r io.Reader, w io.Writer, opts *Option
 	return play(ctx, s, r, w, opts, nil)
 }
 
-// A stage is what a process can do and a goroutine cannot.
+// A stage holds the abilities of a process that a goroutine lacks.
 type stage struct {
 	kill          func()
 	ignoreSignals func()
@@ -163,7 +163,7 @@ func play(ctx context.Context, s *Script, r io.Reader, w io.Writer, opts *Option
 	return p.report, err
 }
 
-// ended is the error by which a script ends on purpose.
+// ended is the error with which a script ends on purpose.
 type ended struct {
 	code   int
 	signal string
@@ -171,8 +171,8 @@ type ended struct {
 
 func (e *ended) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
-// A player plays one script once. Only the goroutine of play touches it, except
-// for the pipes, which a done context closes.
+// A player plays one script once. Only the goroutine of play accesses it, except for
+// the pipes, which a done context closes.
 type player struct {
 	script   *Script
 	opts     *Options
@@ -184,20 +184,20 @@ type player struct {
 	vars     map[string]any
 	timeout  time.Duration
 	others   string
-	skip     bool    // "< ..." was said: the next expectation skips what does not match
+	skip     bool    // after "< ...": the next expectation skips frames that do not match
 	kept     []frame // frames for later expectations
 	ignores  []*step
 	refuses  []*step
 	ons      []*step
 	recent   []string
-	frames   int // expected and sent so far
+	frames   int // expected and sent frames so far
 	dieAfter int
 	uuids    int
 	inClose  sync.Once
 	outClose sync.Once
 }
 
-// A frame is a line that came in.
+// A frame is a received line.
 type frame struct {
 	raw    []byte
 	value  any
@@ -305,7 +305,7 @@ func (p *player) step(ctx context.Context, st *step) error {
 		if p.opts.Signal == nil {
 			return p.mismatch(st, nil, nil, "there is no process to signal")
 		}
-		// One that comes too late is no fault of the other side.
+		// A signal that comes too late is not a fault of the other side.
 		if err := p.opts.Signal(signals[st.word]); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return p.mismatch(st, nil, nil, "cannot signal: %v", err)
 		}
@@ -426,7 +426,7 @@ func (p *player) meets(st *step, f *frame) (ok bool, diffs []string) {
 	return true, nil
 }
 
-// disposition is what becomes of a frame that no current expectation wants.
+// disposition is what happened to a frame that no current expectation matches.
 type disposition int
 
 const (
@@ -435,7 +435,7 @@ const (
 	skipped              // or kept for later
 )
 
-// dispose applies the rules to a frame that no current expectation wants.
+// dispose applies the rules to a frame that no current expectation matches.
 func (p *player) dispose(ctx context.Context, f *frame) (disposition, error) {
 	for _, on := range p.ons {
 		if ok, _ := p.meets(on, f); ok {
@@ -473,8 +473,8 @@ func (p *player) refused(f *frame) error {
 	return nil
 }
 
-// expect waits for a frame that meets one of the expectations and returns the index
-// of that, or -1 when a single optional one was not met.
+// expect waits for a frame that meets one of the expectations and returns its index,
+// or -1 if a single optional one was not met.
 func (p *player) expect(ctx context.Context, wants []*step) (int, error) {
 	defer func() { p.skip = false }()
 	for k := range p.kept {
@@ -564,7 +564,7 @@ func (p *player) unordered(ctx context.Context, st *step) error {
 	return nil
 }
 
-// expectEOF reads to the end of the input. The rules hold meanwhile.
+// expectEOF reads to the end of the input. The rules apply meanwhile.
 func (p *player) expectEOF(ctx context.Context, st *step) error {
 	defer func() { p.skip = false }()
 	t := time.NewTimer(p.timeout)
@@ -635,7 +635,7 @@ func (p *player) expectStderr(ctx context.Context, st *step) error {
 	return nil
 }
 
-// fault misbehaves.
+// fault performs a fault.
 func (p *player) fault(ctx context.Context, st *step) error {
 	switch st.word {
 	case "hang":
@@ -701,13 +701,13 @@ func longLine(size int) []byte {
 	return append(b, tail...)
 }
 
-// A source reads lines when they are asked for, and no sooner: who stops asking has
+// A source reads lines only on request, so a player that stops requesting has
 // stopped reading. Its goroutine ends when the reader is closed or stop is called.
 type source struct {
 	r       io.Reader
 	want    chan struct{}
 	got     chan sourceLine
-	pending bool // asked for, not yet taken
+	pending bool // requested, not yet returned
 	err     error
 	done    chan struct{}
 }
@@ -730,7 +730,7 @@ func newSource(r io.Reader) *source {
 	return s
 }
 
-// next returns the next line. A last line without newline is a line.
+// next returns the next line. A last line without a newline counts as a line.
 func (s *source) next(ctx context.Context, timer <-chan time.Time) ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -760,8 +760,8 @@ func (s *source) close() {
 	}
 }
 
-// stop ends the goroutine. It waits for it if asked to and if the reader could be
-// closed; the standard input of a process cannot be while it is read.
+// stop ends the goroutine. It waits for it if wait is set and the reader could be
+// closed; the standard input of a process cannot be closed while it is read.
 func (s *source) stop(wait bool) {
 	close(s.want)
 	if _, ok := s.r.(io.Closer); ok && wait {

@@ -21,42 +21,43 @@ import (
 	"github.com/parley-go/parley/parleytest/parrot"
 )
 
-// Version is what a fake CLI answers to --version.
+// Version is the answer of a fake CLI to --version.
 const Version = parrot.Version
 
 // ExitMismatch is the exit status of a fake CLI whose script was not followed; the
 // reason is on standard error and in the record.
 const ExitMismatch = 97
 
-// DefaultLimit is how long a fake CLI lives at most, whatever its script says: one
-// that ignores everything must not outlive a failed test for long.
+// DefaultLimit is the maximum lifetime of a fake CLI, whatever its script: one that
+// ignores everything must not outlive a failed test for long.
 const DefaultLimit = 2 * time.Minute
 
 const (
-	envSpec       = "PARLEY_PEER"            // what to play; more of it in PARLEY_PEER_1 …
+	envSpec       = "PARLEY_PEER"            // what to play; continued in PARLEY_PEER_1 …
 	envGrandchild = "PARLEY_PEER_GRANDCHILD" // seconds to live
 )
 
-// CommandOptions say how a fake CLI runs. A nil pointer is the zero value.
+// CommandOptions configure a fake CLI. A nil pointer is the zero value.
 type CommandOptions struct {
-	// Record is a file to which the fake CLI appends what happens to it, for
-	// [ReadRecord]: arguments, environment, process ids, and, when it plays a
-	// script, frames and signals. If empty, nothing is recorded.
+	// Record is a file to which the fake CLI appends its arguments, environment,
+	// process ids, and, when it plays a script, frames and signals, for
+	// [ReadRecord]. If empty, nothing is recorded.
 	Record string
-	// Limit is how long it lives at most. If zero, it is [DefaultLimit].
+	// Limit is the maximum lifetime. Zero means [DefaultLimit].
 	Limit time.Duration
 	// Version is its answer to --version. If empty, it is [Version].
 	Version string
 }
 
-// A Cmd is a fake CLI to spawn: this program itself, told by its environment what
-// to play. Its main function or TestMain must call [RunIfChild] or [TestMain].
+// A Cmd is a fake CLI to spawn: this program itself, with an environment that
+// selects what to play. Its main function or TestMain must call [RunIfChild] or
+// [TestMain].
 type Cmd struct {
 	Path string   // the executable
 	Env  []string // variables to add to the environment, "KEY=value"
 }
 
-// spec is what the environment carries.
+// spec is the content of the environment variable.
 type spec struct {
 	Name    string            `json:"name,omitempty"`
 	Script  string            `json:"script,omitempty"`
@@ -67,8 +68,8 @@ type spec struct {
 	Version string            `json:"version,omitempty"`
 }
 
-// Command returns a fake CLI that plays the script. It takes any arguments and
-// ignores them; to --version or -v alone it answers with a version.
+// Command returns a fake CLI that plays the script. It accepts and ignores any
+// arguments; to --version or -v alone it answers with a version.
 func Command(s *Script, opts *CommandOptions) (*Cmd, error) {
 	return command(spec{Name: s.Name, Script: string(s.src), Params: s.overrides}, opts)
 }
@@ -78,7 +79,7 @@ func AgentCommand(opts *CommandOptions) (*Cmd, error) {
 	return command(spec{Agent: true}, opts)
 }
 
-const envChunk = 96 << 10 // Linux takes 128 KiB in one variable
+const envChunk = 96 << 10 // Linux accepts 128 KiB in one variable
 
 func command(sp spec, opts *CommandOptions) (*Cmd, error) {
 	if opts != nil {
@@ -129,8 +130,8 @@ func (c *Cmd) Command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // Install writes a launcher for the fake CLI to dir under the name and returns its
-// path, for clients that take the path of an executable but no environment. It is
-// a shell script, so there is none on Windows.
+// path, for clients that accept the path of an executable but no environment. It is
+// a shell script, so it does not work on Windows.
 func (c *Cmd) Install(dir, name string) (string, error) {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n")
@@ -216,8 +217,8 @@ func (sp *spec) main() int {
 // Main is the main function of a program that is a fake CLI: it plays the script on
 // the standard input and output of this process, with all its faults, and returns
 // the exit status. The arguments are those of the command line, without the
-// executable; none but --version or -v alone means anything. The program must have
-// called [RunIfChild] before, for scripts that leave grandchildren behind.
+// executable; they are ignored except for --version or -v alone. The program must
+// have called [RunIfChild] before, for scripts that leave grandchildren behind.
 func Main(s *Script, args []string, opts *CommandOptions) int {
 	p, code := begin(args, opts)
 	if p == nil {
@@ -245,15 +246,15 @@ func Main(s *Script, args []string, opts *CommandOptions) int {
 	return rep.Code
 }
 
-// process is what a fake CLI has as a process.
+// process is the state of a fake CLI that runs as a process.
 type process struct {
 	record io.Writer // may be nil
 	rec    *recorder
 	limit  time.Duration
 }
 
-// begin opens the record and limits the life of the process. If it returns nil, the
-// process is to exit with the status.
+// begin opens the record and limits the lifetime of the process. If it returns nil,
+// the process must exit with the status.
 func begin(args []string, opts *CommandOptions) (*process, int) {
 	var o CommandOptions
 	if opts != nil {
@@ -324,11 +325,11 @@ func grandchild(life string) {
 	os.Exit(0)
 }
 
-// Drive plays the script as a host against a command: it starts it, with the
-// script's own arguments appended, plays, ends its input and waits for it. A
-// command that does not exit within the grace of 5 seconds is killed, and that is
-// an error. The command's Stdin, Stdout and Stderr must not be set; its standard
-// error goes to the Stderr of the options, and the end of it is in the report.
+// Drive plays the script as a host against a command: it starts the command, with
+// the script's own arguments appended, plays, ends its input and waits for it. A
+// command that does not exit within 5 seconds is killed, which is an error. The
+// command's Stdin, Stdout and Stderr must not be set; its standard error goes to
+// the Stderr of the options, and its end is in the report.
 func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Report, error) {
 	if s.NeedsProcess() {
 		return nil, fmt.Errorf("%s: %w: a host has none of its faults", s.Name, ErrNeedsProcess)
@@ -359,7 +360,7 @@ func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Repor
 	_ = outw.Close() // the child has its own
 	exited := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // the state says it all
+		_ = cmd.Wait() // the state contains the result
 		close(exited)
 	}()
 	o.tail = errs
@@ -378,7 +379,7 @@ func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Repor
 	select {
 	case <-exited:
 	case <-ctx.Done():
-		_ = cmd.Process.Kill() // it may be gone by now
+		_ = cmd.Process.Kill() // it may have exited by now
 		<-exited
 	case <-t.C:
 		_ = cmd.Process.Kill()

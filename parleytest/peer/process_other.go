@@ -17,7 +17,7 @@ func running(pid int) bool {
 	if err != nil {
 		return false
 	}
-	_ = p.Release() // it was only looked for
+	_ = p.Release() // it was only looked up
 	return true
 }
 

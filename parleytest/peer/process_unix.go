@@ -25,10 +25,10 @@ func running(pid int) bool {
 	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		// There is no /proc, or the process is gone by now.
+		// There is no /proc, or the process has exited.
 		return !errors.Is(err, os.ErrNotExist) || runtime.GOOS != "linux"
 	}
-	// The state follows the name, which is in parentheses and may hold any byte.
+	// The state follows the name, which is in parentheses and may contain any byte.
 	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
 	return !bytes.HasPrefix(state, []byte("Z")) && !bytes.HasPrefix(state, []byte("X"))
 }

@@ -15,25 +15,24 @@ import (
 
 // An Event is one line of a transcript.
 type Event struct {
-	// Dir says what it is: "argv" (an array), "env" (an object), "in" and "out"
-	// (frames to and from the CLI), "stderr" (a string), "exit" (a number) or
-	// "note" (a string).
+	// Dir is its type: "argv" (an array), "env" (an object), "in" and "out" (frames
+	// to and from the CLI), "stderr" (a string), "exit" (a number) or "note" (a
+	// string).
 	Dir string `json:"dir"`
 	// Millis is the time since the start.
 	Millis int64 `json:"t_ms"`
-	// Msg is the frame or value. A line that is not JSON is {"_raw":"…"}, one that
-	// is too long to be recorded is {"_note":"…"}.
+	// Msg is the frame or value. A line that is not JSON is {"_raw":"…"}, and one
+	// that is too long is {"_note":"…"}.
 	Msg json.RawMessage `json:"msg"`
 }
 
-// A Record is what a peer that ran as a process has recorded, see
-// [CommandOptions].
+// A Record is the record of a peer that ran as a process, see [CommandOptions].
 type Record struct {
 	Argv   [][]string        // the arguments of each start, without the executable
 	Env    map[string]string // the environment of the last start
-	In     []json.RawMessage // frames it received
-	Out    []json.RawMessage // frames it sent
-	Notes  []string          // what else happened: "pid 12", "grandchild 34", "signal terminated"
+	In     []json.RawMessage // received frames
+	Out    []json.RawMessage // sent frames
+	Notes  []string          // other events: "pid 12", "grandchild 34", "signal terminated"
 	Events []Event           // everything, in order
 }
 
@@ -51,13 +50,13 @@ func (r *Record) PIDs() []int {
 	return pids
 }
 
-// Running returns those of PIDs that still run. A process that has ended but was not
-// waited for by its parent does not.
+// Running returns the processes of PIDs that are still running. A process that has
+// ended but was not reaped does not count.
 func (r *Record) Running() []int {
 	return slices.DeleteFunc(r.PIDs(), func(pid int) bool { return !running(pid) })
 }
 
-// ReadRecord reads what a peer recorded. The peer may still be running.
+// ReadRecord reads the record of a peer. The peer may still be running.
 func ReadRecord(path string) (*Record, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -95,8 +94,8 @@ func ReadRecord(path string) (*Record, error) {
 	return r, nil
 }
 
-// readEvents reads a transcript. A last line that is cut off is dropped: its writer
-// was killed.
+// readEvents reads a transcript. An incomplete last line is dropped: its writer was
+// killed.
 func readEvents(name string, r io.Reader) ([]Event, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -177,10 +176,11 @@ func (r *recorder) line(dir string, raw []byte) {
 	_, _ = r.w.Write(line) // a record that cannot be written must not change the play
 }
 
-// recordMost is how large a frame is recorded; a larger one is only described.
+// recordMost is the maximum size of a recorded frame; a larger one is only
+// described.
 const recordMost = 1 << 20
 
-// frame records a frame, or a line that is none.
+// frame records a frame, or a line that is not JSON.
 func (r *recorder) frame(dir string, raw []byte, isJSON bool) {
 	switch {
 	case r == nil:
@@ -193,7 +193,7 @@ func (r *recorder) frame(dir string, raw []byte, isJSON bool) {
 	}
 }
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the end of the data written to it.
 type tail struct {
 	mu   sync.Mutex
 	buf  []byte

@@ -15,31 +15,32 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// A Script is what a peer does: a parsed script file. It is immutable and may be
-// played many times, also at once.
+// A Script describes the actions of a peer: a parsed script file. It is immutable
+// and may be played many times, also concurrently.
 type Script struct {
 	// Name is the name of the file, or of the fault.
 	Name string
 	// Doc is the prose above the first section.
 	Doc string
-	// Argv is what the argv step says: the command line the script belongs to.
-	// [Drive] appends its arguments to the command; who plays the CLI ignores it.
+	// Argv is the value of the argv step: the command line of the script. [Drive]
+	// appends its arguments to the command; a player of the CLI ignores it.
 	Argv []string
 
 	src       []byte
 	steps     []*step
-	params    map[string]string // every parameter with its value
-	overrides map[string]string // those that With set
+	params    map[string]string // all parameters with their values
+	overrides map[string]string // parameters that With set
 }
 
-// A ScriptError says why a script was refused. Line is 0 when no line is to blame.
+// A ScriptError reports why a script was rejected. Line is 0 if there is no
+// particular line.
 type ScriptError struct {
 	File   string
 	Line   int
 	Reason string
 }
 
-// Error says where and what is wrong.
+// Error returns the position and the reason.
 func (e *ScriptError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("peer: %s: %s", e.File, e.Reason)
@@ -56,14 +57,13 @@ func Load(path string) (*Script, error) {
 	return Parse(filepath.Base(path), data)
 }
 
-// Parse parses a script. The name is the one that errors are reported with. The
-// error is a [*ScriptError].
+// Parse parses a script. Errors, which are [*ScriptError]s, contain the name.
 func Parse(name string, data []byte) (*Script, error) {
 	return parse(name, data, nil)
 }
 
-// MustParse is [Parse] for scripts in a program's text: it panics if the script is
-// refused.
+// MustParse is [Parse] for scripts in source code: it panics if the script is
+// invalid.
 func MustParse(name, text string) *Script {
 	s, err := Parse(name, []byte(text))
 	if err != nil {
@@ -73,7 +73,7 @@ func MustParse(name, text string) *Script {
 }
 
 // With returns the script with another value for one of its parameters. It panics
-// if there is no such parameter or the script is refused with that value: both are
+// if there is no such parameter or the value makes the script invalid: both are
 // mistakes in the test.
 func (s *Script) With(param, value string) *Script {
 	if _, ok := s.params[param]; !ok {
@@ -97,8 +97,8 @@ func (s *Script) Params() map[string]string { return maps.Clone(s.params) }
 // String returns the text of the script.
 func (s *Script) String() string { return string(s.src) }
 
-// NeedsProcess reports whether the script does something that only a process can
-// do, such as ignoring signals. Such a script cannot be played in memory.
+// NeedsProcess reports whether the script contains a step that only a process can
+// perform, such as ignoring signals. Such a script cannot be played in memory.
 func (s *Script) NeedsProcess() bool {
 	return anyStep(s.steps, func(st *step) bool {
 		return st.op == opFault && (st.word == "ignore-signals" || st.word == "grandchild")
@@ -106,7 +106,7 @@ func (s *Script) NeedsProcess() bool {
 }
 
 // Frames returns how many frames the script expects and sends, from its first to
-// its last step. With "! die-after $n", n from 0 to Frames covers every place
+// its last step. With "! die-after $n", n from 0 to Frames covers every position
 // between two frames.
 func (s *Script) Frames() int { return countFrames(s.steps) }
 
@@ -425,7 +425,7 @@ func (p *parser) step(line int, text string) (*step, error) {
 	return st, nil
 }
 
-// expectation parses what follows "<".
+// expectation parses the text after "<".
 func (p *parser) expectation(st *step, rest string) error {
 	if r, ok := strings.CutPrefix(rest, "?"); ok {
 		st.optional, rest = true, r
@@ -466,8 +466,8 @@ func (p *parser) expectation(st *step, rest string) error {
 	return nil
 }
 
-// faultArgs says how many arguments a primitive takes, at least and at most; the
-// last may be a frame.
+// faultArgs holds the minimum and maximum number of arguments of a fault; the last
+// may be a frame.
 var faultArgs = map[string]struct{ min, max int }{
 	"hang":           {0, 0},
 	"kill":           {0, 0},
@@ -578,7 +578,7 @@ func (p *parser) pattern(line int, text string, local bool) (*pattern, error) {
 	return pt, nil
 }
 
-// quoted returns a string given in quotes, or as it stands.
+// quoted returns a string given in quotes, or unchanged.
 func (p *parser) quoted(s string) (string, error) {
 	if !strings.HasPrefix(s, `"`) {
 		return s, nil
@@ -590,7 +590,7 @@ func (p *parser) quoted(s string) (string, error) {
 	return u, nil
 }
 
-// expand replaces an argument $name by the parameter of that name.
+// expand replaces an argument $name by the value of that parameter.
 func (p *parser) expand(s string) string {
 	if name, ok := strings.CutPrefix(s, "$"); ok {
 		if v, ok := p.script.params[name]; ok {
@@ -600,7 +600,7 @@ func (p *parser) expand(s string) string {
 	return s
 }
 
-// maxSize bounds what one step may send.
+// maxSize limits the size of one step.
 const maxSize = 1 << 30
 
 // parseSize parses 512, 64KB, 20MB.

@@ -20,29 +20,29 @@ const (
 	Host             // the SDK: its frames are "in"
 )
 
-// TranscriptOptions say how a transcript becomes a script. A nil pointer is the
-// zero value.
+// TranscriptOptions configure how a transcript becomes a script. A nil pointer is
+// the zero value.
 type TranscriptOptions struct {
 	// Name is the name of the script. If empty, it is "transcript".
 	Name string
 	// Side is the side that the script plays: the frames of that side are sent, the
 	// frames of the other are expected.
 	Side Side
-	// Exact expects the whole frames of the other side, but for their ids. If
-	// false, a frame is expected by its kind alone: its type and subtype, and the
+	// Exact expects complete frames of the other side, except for their ids. If
+	// false, a frame is expected only by its kind: its type and subtype, and the
 	// request that it answers.
 	Exact bool
-	// Timing keeps the pauses. If false, everything is sent as soon as it may be.
+	// Timing keeps the pauses. If false, everything is sent as soon as possible.
 	Timing bool
 }
 
-// FromTranscript makes a script of a transcript, a line of JSON for each [Event].
-// The ids that one side made and the other echoes become variables. Frames of the
-// other side may come in any order that answers its requests: a host that
-// awaits the answer to initialize before it sends its prompt can be played to from
-// a transcript in which both were sent at once.
+// FromTranscript converts a transcript, a line of JSON for each [Event], to a
+// script. Ids that one side created and the other echoes become variables. Frames
+// of the other side may come in any order that answers its requests: a host that
+// awaits the response to initialize before it sends its prompt can be played from a
+// transcript in which both were sent at once.
 //
-// The script is text as any other: print it, cut it down, keep it.
+// The script is ordinary text: print it, shorten it, keep it.
 func FromTranscript(r io.Reader, opts *TranscriptOptions) (*Script, error) {
 	var o TranscriptOptions
 	if opts != nil {
@@ -66,7 +66,7 @@ func FromTranscript(r io.Reader, opts *TranscriptOptions) (*Script, error) {
 	return Parse(o.Name, text)
 }
 
-// A converter turns one transcript into the text of a script.
+// A converter converts one transcript to the text of a script.
 type converter struct {
 	opts       TranscriptOptions
 	recv, send string
@@ -74,19 +74,19 @@ type converter struct {
 	vars       map[string]string // id -> variable, for ids of the other side that are echoed
 	argv       []string
 	buf        bytes.Buffer
-	last       int64 // time of the event before
+	last       int64 // time of the previous event
 }
 
-// A move is what one event means to the script.
+// A move is the meaning of one event for the script.
 type move struct {
 	kind   string // "send", "recv", "eof", or the dir of the event
 	millis int64
 	raw    []byte // compact JSON of a frame
 	value  any
-	text   string // of a line that is no frame, of stderr, of a note
+	text   string // of a line that is not JSON, of stderr, of a note
 	isText bool
 	code   int
-	paths  map[string]bool // in value: where ids are that the other side echoes
+	paths  map[string]bool // in value: positions of ids that the other side echoes
 }
 
 func (c *converter) convert(events []Event) ([]byte, error) {
@@ -106,7 +106,7 @@ func (c *converter) convert(events []Event) ([]byte, error) {
 	return c.buf.Bytes(), nil
 }
 
-// collect takes one event.
+// collect handles one event.
 func (c *converter) collect(line int, e Event) error {
 	m := move{kind: e.Dir, millis: e.Millis}
 	bad := func(err error) error {
@@ -133,7 +133,7 @@ func (c *converter) collect(line int, e Event) error {
 		if err := json.Unmarshal(e.Msg, &m.code); err != nil {
 			return bad(err)
 		}
-		// Input that was ended when the CLI had exited was not what ended it.
+		// Input that ended after the CLI had exited did not end it.
 		if n := len(c.moves); n > 0 && c.moves[n-1].kind == "eof" && m.millis-c.moves[n-1].millis <= 2 {
 			c.moves = c.moves[:n-1]
 		}
@@ -151,7 +151,7 @@ func (c *converter) collect(line int, e Event) error {
 				return nil
 			}
 		case strings.HasPrefix(m.text, "write failed"):
-			// A frame that the host could not write is no move.
+			// A frame that the host could not write is not a move.
 			if n := len(c.moves); n > 0 && c.isHostFrame(c.moves[n-1]) {
 				c.moves = c.moves[:n-1]
 			}
@@ -241,7 +241,7 @@ func eachID(path, key string, v any, f func(path, id string)) {
 	}
 }
 
-// bind finds the ids that the other side makes and this side echoes.
+// bind finds the ids that the other side creates and this side echoes.
 func (c *converter) bind() {
 	type place struct {
 		move int
@@ -338,7 +338,8 @@ func (c *converter) pause(m move) {
 	c.last = m.millis
 }
 
-// sentSignal returns the signal that a note says the host has sent, or "".
+// sentSignal returns the signal that, according to a note, the host has sent, or
+// "".
 func sentSignal(note string) string {
 	name, rest, _ := strings.Cut(note, " ")
 	name = strings.TrimPrefix(name, "SIG")
@@ -376,7 +377,7 @@ func (c *converter) sending(m move) {
 	fmt.Fprintf(&c.buf, "> %s\n", c.template(m.raw))
 }
 
-// template puts the variables into a frame to send.
+// template inserts the variables into a frame to send.
 func (c *converter) template(raw []byte) []byte {
 	var out []byte
 	eachString(raw, func(part []byte, isString bool) {
@@ -412,13 +413,13 @@ func (c *converter) expectation(m move) {
 	}
 }
 
-// kind are the members that say what a frame is.
+// kind holds the members that identify the kind of a frame.
 var kind = map[string]bool{
 	".type": true, ".subtype": true, ".request.subtype": true, ".response.subtype": true,
 	".response.request_id": true,
 }
 
-// prune returns what of a frame is expected, and whether anything is.
+// prune returns the expected part of a frame, and whether there is any.
 func (c *converter) prune(path, key string, v any, binds map[string]bool) (any, bool) {
 	switch v := v.(type) {
 	case map[string]any:
