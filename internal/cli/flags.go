@@ -1,8 +1,8 @@
-// Package cli is the command line of the agent: its flags, their help, and the cause of a
-// context that a signal ended. It belongs to the command and to package agent, whose API
-// has none of it.
+// Package cli parses the command line of the agent: its flags, their help, and the cause
+// of a context that a signal ended. It is used by the command and by package agent, whose
+// API does not expose it.
 //
-// The package reads words. It knows no files, no environment and no settings.
+// The package only parses words. It reads no files, no environment and no settings.
 package cli
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Flags are a command line, taken apart. Lists tell unset (nil) from empty.
+// Flags are a parsed command line. Lists distinguish unset (nil) from empty.
 type Flags struct {
 	Print        bool
 	Prompt       string // the argument
@@ -28,10 +28,10 @@ type Flags struct {
 	OutputFormat string // "text", "json" or "stream-json"
 	InputFormat  string // "text" or "stream-json"
 	Verbose      bool
-	InitOnly     bool // run the hooks for setting up and for the start, and end
-	Init         bool // run the hooks for setting up first
-	Maintenance  bool // the same, as for maintenance
-	Bare         bool // the fewest tools
+	InitOnly     bool // run only the Setup and SessionStart hooks
+	Init         bool // run the Setup hooks first
+	Maintenance  bool // run the Setup hooks for maintenance first
+	Bare         bool // only the basic tools
 
 	Partial     bool
 	ReplayUsers bool
@@ -47,8 +47,8 @@ type Flags struct {
 	Betas           []string
 	MaxTurns        int
 	MaxBudget       int64 // nano-dollars
-	TaskBudget      int64 // tokens that the model knows it has; 0 means none
-	CompactWindow   int64 // tokens that count as the model's window for compaction; 0 means the model's
+	TaskBudget      int64 // token budget that the model knows; 0 means none
+	CompactWindow   int64 // tokens of the model's window for compaction; 0 means the model's own
 
 	SystemPrompt           *string
 	SystemPromptFile       string
@@ -56,8 +56,8 @@ type Flags struct {
 	AppendSystemPromptFile string
 	JSONSchema             json.RawMessage
 
-	Agents           []*agents.Definition // of --agents
-	Agent            string               // what the conversation itself is
+	Agents           []*agents.Definition // from --agents
+	Agent            string               // the agent of the conversation itself
 	ForwardSubagents bool
 
 	Tools           []string
@@ -70,7 +70,7 @@ type Flags struct {
 	AllowBypass     bool
 	SkipPermissions bool
 
-	Worktree        *string // begin in a worktree of that name; "" means any
+	Worktree        *string // start in a worktree of that name; "" means any
 	AddDirs         []string
 	Settings        string
 	Managed         string // settings that only restrict
@@ -92,7 +92,7 @@ type Flags struct {
 	ResumeAt    string
 	DropsTurn   string // the turn that ResumeAt may drop; empty means any
 	NoPersist   bool
-	Mirror      bool   // tell the host what is written to the session's files
+	Mirror      bool   // send the host the records written to the session's files
 	Durability  string // of the session: fsync, write or none; empty means fsync
 	SessionName string
 
@@ -102,9 +102,9 @@ type Flags struct {
 	BaseURL    string
 	Script     string
 	Models     string // a file that extends the catalog
-	AuthStatus bool   // tell when a helper gets credentials
+	AuthStatus bool   // report when a helper gets credentials
 
-	ReplayHistory bool // tell what a session that goes on holds
+	ReplayHistory bool // send the history of a resumed session
 	Plain         bool // a terminal without a live region
 
 	Debug         bool
@@ -116,7 +116,7 @@ type Flags struct {
 	Ignored []string
 }
 
-// A UsageError is a command line that is malformed. Its text is for people.
+// A UsageError reports a malformed command line. Its text is for people.
 type UsageError struct{ Message string }
 
 // Error returns the message.
@@ -127,23 +127,23 @@ type flagKind int
 const (
 	flagBool     flagKind = iota
 	flagString            // one value
-	flagList              // values up to the next flag, separated by commas or spaces outside of parentheses
-	flagRepeat            // values up to the next flag, each as it is
-	flagOptional          // one value, if one follows behind "="
-	flagNext              // one value, if the next word is no flag
+	flagList              // values up to the next flag, separated by commas or spaces outside parentheses
+	flagRepeat            // values up to the next flag, each unchanged
+	flagOptional          // one value, if one follows after "="
+	flagNext              // one value, if the next word is not a flag
 )
 
 // A flagSpec is one flag.
 type flagSpec struct {
 	names  []string
-	value  string // what its value is called; empty if it has none
+	value  string // name of its value; empty if it has none
 	help   string
 	kind   flagKind
 	choice []string
 	set    func(f *Flags, values []string) error
 }
 
-// A flagGroup is flags that are listed together.
+// A flagGroup is a group of flags that are listed together.
 type flagGroup struct {
 	title string
 	flags []flagSpec
@@ -312,8 +312,8 @@ var flagTable = []flagGroup{
 	}},
 }
 
-// inert are flags that are accepted for the sake of the SDKs that pass them. What
-// restricts is never among them.
+// inert are flags that are accepted because SDKs pass them. Restrictions are never among
+// them.
 var inert = map[string]flagKind{
 	"--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool,
@@ -323,14 +323,14 @@ var inert = map[string]flagKind{
 	"--file": flagRepeat,
 }
 
-// absent are flags of the official command that would change what is done, or
-// restrict it, and that are refused for that.
+// absent are flags of the official command that are rejected because they would change or
+// restrict the agent's behavior.
 var absent = []string{
 	"--bg", "--background", "--cloud", "--desktop", "--environment", "--from-pr", "--remote-control", "--remote-control-session-name-prefix",
 	"--restricted", "--rewind-files", "--safe-mode", "--teleport", "--tmux", "--await-claim", "--managed-settings-in-initialize",
 }
 
-// meant is the flag that was meant by one that does not exist, as words behind an error.
+// meant suggests an existing flag for an unknown one, as words that follow an error.
 func meant(name string) string {
 	var names []string
 	for n := range flagsByName() {
@@ -369,7 +369,7 @@ func more(field func(*Flags) *[]string) func(*Flags, []string) error {
 
 func usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// SplitList splits a list at commas and spaces outside of parentheses.
+// SplitList splits a list at commas and spaces outside parentheses.
 func SplitList(s string) []string {
 	var items []string
 	depth, start := 0, 0
@@ -395,7 +395,7 @@ func SplitList(s string) []string {
 	return items
 }
 
-// parseWindow reads a number of tokens: 200000, 200k, 0.2M, or 200 for thousands of
+// parseWindow parses a number of tokens: 200000, 200k, 0.2M, or 200 for thousands of
 // them. It is 0 for "auto".
 func parseWindow(s string) (int64, error) {
 	s = strings.ToLower(strings.TrimSpace(s))
@@ -421,7 +421,7 @@ func parseWindow(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// parseDollars reads a decimal number of dollars as nano-dollars, exactly.
+// parseDollars parses a decimal number of dollars as nano-dollars, exactly.
 func parseDollars(s string) (int64, error) {
 	if strings.ContainsAny(s, "eE") { // as some languages write small numbers
 		f, err := strconv.ParseFloat(s, 64)
@@ -458,7 +458,7 @@ var flagsByName = sync.OnceValue(func() map[string]*flagSpec {
 	return byName
 })
 
-// Parse takes a command line apart. Its error is a [*UsageError].
+// Parse parses a command line. The error is a [*UsageError].
 func Parse(args []string) (*Flags, error) {
 	f := &Flags{OutputFormat: "text", InputFormat: "text"}
 	byName := flagsByName()
@@ -555,7 +555,7 @@ func Without(args []string, names ...string) (out []string) {
 	return out
 }
 
-// flagValues returns how many of the arguments that follow belong to a flag.
+// flagValues returns how many of the following arguments belong to a flag.
 func flagValues(kind flagKind, rest []string) int {
 	n := 0
 	for n < len(rest) && (n == 0 && kind == flagString || !strings.HasPrefix(rest[n], "-")) {
@@ -565,7 +565,7 @@ func flagValues(kind flagKind, rest []string) int {
 		case flagString, flagNext:
 			return 1
 		case flagOptional:
-			return 0 // it is only taken with "="
+			return 0 // only accepted with "="
 		}
 		n++
 	}
@@ -616,8 +616,8 @@ func (f *Flags) check() error {
 	return nil
 }
 
-// A SignalError is the cause of a context that a signal ended. Status is what the
-// process exits with, 0 for what the conversation says.
+// A SignalError is the cancellation cause of a context that a signal ended. Status is the
+// exit status of the process; 0 means that of the conversation.
 type SignalError struct {
 	Name   string
 	Status int

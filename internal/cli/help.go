@@ -10,12 +10,12 @@ import (
 // A Info describes a flag of the agent, for completion and documentation.
 type Info struct {
 	Names   []string
-	Value   string   // what its value is called; empty if it has none
+	Value   string   // name of its value; empty if it has none
 	Help    string   // one line
 	Choices []string // the values it accepts; empty if any
 }
 
-// All returns every flag that [Parse] gives a meaning, in the order of the help.
+// All returns every flag that has an effect, in the order of the help.
 func All() (all []Info) {
 	for _, g := range flagTable {
 		for _, f := range g.flags {
@@ -25,7 +25,7 @@ func All() (all []Info) {
 	return all
 }
 
-// Help lists every flag that [Parse] takes, for people.
+// Help lists every flag that [Parse] accepts, for people.
 func Help() string {
 	const indent, wide = 34, 80
 	var b strings.Builder

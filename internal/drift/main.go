@@ -1,10 +1,10 @@
-// Command drift plays Parley against the last versions of the official CLI and SDKs, and writes a page that
-// says which version holds which rule, what each version added, and what Parley does about it.
+// Command drift runs Parley against the latest versions of the official CLI and SDKs, and writes a page
+// that lists which version follows which rule, what each version added, and how Parley handles it.
 //
 //	go run ./internal/drift -n 11 docs/drift.md
 //
-// scripts/peers installs the versions, each into a directory of its own (about 0.8 GB), and scripts/offline
-// runs them, so nothing but loopback is reached. Each CLI meets our SDK, each SDK meets our command.
+// scripts/peers installs the versions, each into its own directory (about 0.8 GB), and scripts/offline runs
+// them, so only loopback is reachable. Each CLI runs with our SDK, and each SDK with our command.
 package main
 
 import (
@@ -29,7 +29,8 @@ var (
 	cache = flag.String("dir", "", "where the versions are installed; default: parley-drift in the user's cache directory")
 )
 
-// subset has the scenarios of package interop that every version plays: about three minutes for all of them.
+// subset holds the scenarios of package interop that every version plays: about three minutes for all of
+// them.
 const subset = "one-shot|multi-turn|partial-messages|permission-changed-input|hook-deny|tool-in-process|interrupt|structured-output|set-permission-mode|subagent|resume"
 
 const (
@@ -53,7 +54,7 @@ type peer struct {
 	surface map[string][]string // by kind: the names of flags, tools, options and so on
 }
 
-// A verdict counts what holds and names the rest.
+// A verdict counts the passed checks and names the failed ones.
 type verdict struct {
 	hold, all int
 	broken    []string
@@ -165,7 +166,8 @@ func versions(n int) (npm, pypi []string, err error) {
 // A machine is a directory with one version of everything.
 type machine struct{ bin, peers string }
 
-// install has scripts/peers install the versions, with the packages of interop/peers.txt that the drivers need.
+// install makes scripts/peers install the versions, with the packages of interop/peers.txt that the drivers
+// need.
 func (m machine) install(npm, pypi string) error {
 	pins, err := os.ReadFile("interop/peers.txt")
 	if err != nil {
@@ -267,7 +269,7 @@ print(json.dumps({"name": s.__all__, "option": [f.name for f in dataclasses.fiel
 	return p
 }
 
-// names returns what the first group of a pattern matches, sorted, each once.
+// names returns the matches of the first group of a pattern, sorted and without duplicates.
 func names(text []byte, pattern string) []string {
 	var list []string
 	for _, match := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
@@ -277,7 +279,7 @@ func names(text []byte, pattern string) []string {
 	return slices.Compact(list)
 }
 
-// conform plays the rules of parley conform against a program.
+// conform runs the rules of parley conform against a program.
 func (m machine) conform(side string, command ...string) verdict {
 	out, err := m.offline("", append([]string{filepath.Join(m.bin, "parley"), "conform", side, "--json", "-j", "2", "--timeout", "2m", "--"}, command...)...)
 	var report struct {
@@ -314,7 +316,7 @@ func (m machine) play(test string) verdict {
 	return v
 }
 
-// surfaceStates returns what docs/surface.md says of each name.
+// surfaceStates returns the state of each name in docs/surface.md.
 func surfaceStates(file string) (map[string]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -352,7 +354,7 @@ func write(sides []*side, states map[string]string) []byte {
 	return b.Bytes()
 }
 
-// changes says how the surface of a version differs from that of the one before.
+// changes describes how the surface of a version differs from that of the previous one.
 func changes(before, after peer, states map[string]string) string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(after.surface)) {
@@ -365,7 +367,7 @@ func changes(before, after peer, states map[string]string) string {
 				part := fmt.Sprintf("+ %s `%s`", kind, name)
 				if state := states[camel(name)]; state != "" {
 					part += " (" + state + ")"
-				} else if kind != "name" { // names of types have no rows
+				} else if kind != "name" { // type names have no rows
 					part += " (no row)"
 				}
 				parts = append(parts, part)
@@ -383,7 +385,7 @@ func changes(before, after peer, states map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// camel returns the name that an option of the Python SDK has in the TypeScript SDK; other names stay as they are.
+// camel returns the TypeScript SDK's name for an option of the Python SDK; other names stay unchanged.
 func camel(name string) string {
 	return regexp.MustCompile(`_[a-z]`).ReplaceAllStringFunc(name, func(s string) string { return strings.ToUpper(s[1:]) })
 }

@@ -1,4 +1,4 @@
-// Package durable waits until files and their names would survive a power cut.
+// Package durable waits until files and their names survive a power cut.
 package durable
 
 import (
@@ -8,14 +8,15 @@ import (
 	"runtime"
 )
 
-// Synced is called with the path of each file and directory that was synced. Tests set it to
-// play power cuts, before anything is written; otherwise it is nil.
+// Synced is called with the path of each synced file and directory. Tests set it to simulate
+// power cuts, before anything is written; otherwise it is nil.
 var Synced func(path string)
 
-// File waits until what was written to a file would survive a power cut.
+// File waits until the data written to a file survives a power cut.
 func File(f *os.File) error { return synced(f.Name(), syncData(f)) }
 
-// Dir waits until the names in a directory would survive a power cut. Not every system can.
+// Dir waits until the names in a directory survive a power cut. Not every system supports
+// that.
 func Dir(name string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -32,7 +33,7 @@ func Dir(name string) error {
 func Names(path, top string) error {
 	top = filepath.Clean(top)
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
-		// The directory above top may belong to another user, and then has its name for long.
+		// The directory above top may belong to another user; then top has existed for long.
 		if err := Dir(dir); err != nil && (len(dir) >= len(top) || !errors.Is(err, os.ErrPermission)) {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncData is fdatasync.
+// syncData calls fdatasync.
 func syncData(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {

@@ -4,5 +4,5 @@ package durable
 
 import "os"
 
-// syncData syncs more than the data.
+// syncData also syncs the metadata.
 func syncData(f *os.File) error { return f.Sync() }

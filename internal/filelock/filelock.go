@@ -1,6 +1,6 @@
-// Package filelock locks files between processes. A lock is the system's: every process
-// sees it, and it ends with the one that has it, however that ends. The package knows
-// files that are open and nothing else.
+// Package filelock locks files between processes. Locks belong to the operating system:
+// every process sees them, and a lock ends with the process that holds it, for whatever
+// reason it ends. The package only handles open files.
 package filelock
 
 import (
@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// ErrHeld says that another has the lock.
+// ErrHeld reports that another process holds the lock.
 var ErrHeld = errors.New("filelock: another process holds it")
 
-// Take takes the lock of a file that it makes for it, and waits for it until ctx ends. What
-// it returns gives the lock up and removes the file; it ends with this process at the latest.
+// Take creates a lock file and locks it. It waits for the lock until ctx ends. The returned
+// function releases the lock and removes the file; the lock ends with this process at the
+// latest.
 func Take(ctx context.Context, root *os.Root, name string) (unlock func(), err error) {
 	for {
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
@@ -33,7 +34,7 @@ func Take(ctx context.Context, root *os.Root, name string) (unlock func(), err e
 				return func() {
 					removed := root.Remove(name) == nil
 					f.Close()
-					if !removed { // not every system removes what is open
+					if !removed { // not every system can remove open files
 						root.Remove(name)
 					}
 				}, nil

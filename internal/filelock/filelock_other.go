@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// Try fails: without a lock two writers would take each other's work apart.
+// Try fails: without a lock two writers would corrupt each other's data.
 func Try(*os.File) error { return errors.ErrUnsupported }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Try takes the lock of a file, which ends when it is closed. It does not wait: the error
-// is [ErrHeld] if another has it.
+// Try locks a file until it is closed. It does not wait: the error is [ErrHeld] if
+// another process holds the lock.
 func Try(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Try takes the lock of a file, which ends when it is closed. It does not wait: the error
-// is [ErrHeld] if another has it. The lock is on a byte far behind the end, since a
-// locked byte can be neither read nor written by others.
+// Try locks a file until it is closed. It does not wait: the error is [ErrHeld] if
+// another process holds the lock. The locked byte is far after the end, since others can
+// neither read nor write a locked byte.
 func Try(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {

@@ -1,8 +1,8 @@
 // Command loopback brings up the loopback interface of the network namespace it
 // runs in.
 //
-// It serves scripts/offline on machines without ip(8). It touches nothing but
-// the interface's flags.
+// It serves scripts/offline on machines without ip(8). It changes only the
+// interface's flags.
 package main
 
 import (

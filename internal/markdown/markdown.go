@@ -1,10 +1,10 @@
-// Package markdown knows the little of Markdown that answers of a model are wrapped in.
+// Package markdown removes the Markdown in which a model wraps an answer.
 package markdown
 
 import "strings"
 
-// Unfenced takes a text out of the code block that is all of it. Any other text it
-// returns as it is, without the white space around it.
+// Unfenced returns the content of a code block that is the whole text. It returns
+// any other text unchanged, without the surrounding white space.
 func Unfenced(text string) string {
 	text = strings.TrimSpace(text)
 	body, ok := strings.CutPrefix(text, "```")

@@ -3,9 +3,9 @@
 //
 //	go run ./internal/mutate -n 20 -seed 1 ./wire ./hub
 //
-// The places are chosen by the seed. No file is changed: each mutant is an overlay of its build. The
-// output names each mutant that survived, and the rate of those that were killed. A mutant that
-// does not compile does not count; one whose tests take longer than the limit is killed.
+// The seed selects the places. No file is changed: each mutant is a build overlay. The output names
+// each surviving mutant, and the rate of killed ones. A mutant that does not compile does not count;
+// one whose tests exceed the time limit counts as killed.
 package main
 
 import (
@@ -117,13 +117,13 @@ func test(pkg string, m *mutant) (compiled, killed bool) {
 	return true, cmd.Run() != nil
 }
 
-// A found is the number of places of a file, and the mutant of one of them.
+// A found holds the number of places of a file, and the mutant of one of them.
 type found struct {
 	places int
 	*mutant
 }
 
-// visit counts the places of a file. The one with the number at is changed.
+// visit counts the places of a file. It mutates the one with the number at.
 func visit(path string, at int) (found, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, nil, parser.ParseComments)

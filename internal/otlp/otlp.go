@@ -1,10 +1,10 @@
 // Package otlp sends OpenTelemetry's spans and metrics to a collector, as JSON over
-// HTTP, configured by the variables that the specification names. OpenTelemetry's own
-// SDK and exporters would add a megabyte and more to the command (protobuf, gRPC); this
-// is as much of them as we need. Collectors take JSON at the same address.
+// HTTP, configured by the variables of the specification. OpenTelemetry's own SDK and
+// exporters would add more than a megabyte to the command (protobuf, gRPC); this
+// package has only the parts that we need. Collectors accept JSON at the same address.
 //
-// It opens no connection before there is something to send, and a collector that
-// does not answer delays nothing but [Exporter.Shutdown], by its time limit.
+// It opens no connection before there is something to send, and a collector that does
+// not answer delays only [Exporter.Shutdown], up to its time limit.
 package otlp
 
 import (
@@ -27,12 +27,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// An Exporter is where spans and metrics go. Its providers are nil if they are not
+// An Exporter sends spans and metrics. Its providers are nil if they are not
 // configured.
 type Exporter struct {
 	Traces  trace.TracerProvider
 	Metrics metric.MeterProvider
-	// OnError receives the errors of exports; it may be nil. It is set before
+	// OnError receives the errors of exports; it may be nil. It must be set before
 	// anything is measured.
 	OnError func(error)
 
@@ -52,8 +52,8 @@ const (
 	pointInterval = time.Minute
 )
 
-// FromEnv returns what the environment asks for, nil if that is nothing. Version is
-// that of the service.
+// FromEnv returns an exporter configured by the environment, or nil if none is
+// configured. version is that of the service.
 func FromEnv(getenv func(string) string, version string) (*Exporter, error) {
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") {
 		return nil, nil
@@ -97,7 +97,7 @@ func FromEnv(getenv func(string) string, version string) (*Exporter, error) {
 	return e, nil
 }
 
-// run sends from time to time.
+// run sends periodically.
 func (e *Exporter) run(full <-chan struct{}) {
 	defer close(e.stopped)
 	spans, points := time.NewTicker(spanInterval), time.NewTicker(pointInterval)
@@ -123,7 +123,7 @@ func (e *Exporter) report(err error) {
 	}
 }
 
-// Shutdown sends what is left.
+// Shutdown sends the remaining data.
 func (e *Exporter) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.limit)
 	defer cancel()
@@ -144,7 +144,7 @@ type target struct {
 	client *http.Client
 }
 
-// endpoint reads the variables of one signal; nil says that it is not asked for.
+// endpoint reads the variables of one signal; nil means that it is not configured.
 func endpoint(getenv func(string) string, signal string) (*target, error) {
 	get := func(name string) (string, string) {
 		for _, variable := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_" + name, "OTEL_EXPORTER_OTLP_" + name} {
@@ -193,8 +193,7 @@ func endpoint(getenv func(string) string, signal string) (*target, error) {
 	return t, nil
 }
 
-// pairs reads a variable of the form "key=value,key=value", values escaped as in an
-// address.
+// pairs parses a variable of the form "key=value,key=value", with URL-escaped values.
 func pairs(variable string, getenv func(string) string) ([][2]string, error) {
 	var list [][2]string
 	for pair := range strings.SplitSeq(getenv(variable), ",") {
@@ -236,7 +235,7 @@ func (t *target) post(ctx context.Context, body any) error {
 	return nil
 }
 
-// The JSON of the protocol: numbers of 64 bits are strings, ids are hexadecimal.
+// The JSON of the protocol: 64-bit numbers are strings, ids are hexadecimal.
 
 type object = map[string]any
 
@@ -268,7 +267,7 @@ func valueOf(v attribute.Value) object {
 
 func nanos(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
 
-// sendSpans sends the spans that have ended.
+// sendSpans sends the ended spans.
 func (e *Exporter) sendSpans(ctx context.Context) error {
 	if e.tracer == nil {
 		return nil
@@ -313,7 +312,7 @@ func (s *span) object() object {
 	return o
 }
 
-// sendPoints sends what was measured since the start.
+// sendPoints sends the measurements since the start.
 func (e *Exporter) sendPoints(ctx context.Context) error {
 	if e.meter == nil {
 		return nil

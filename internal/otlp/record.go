@@ -15,20 +15,20 @@ import (
 	"go.opentelemetry.io/otel/trace/embedded"
 )
 
-// OpenTelemetry's own SDK does far more than we need, and weighs a megabyte. This is
-// what is needed of one: spans that are all recorded, and histograms.
+// OpenTelemetry's own SDK does far more than we need, and adds a megabyte. This is
+// the part that we need: spans that are all recorded, and histograms.
 
-// A tracer keeps spans that have ended until they are sent.
+// A tracer keeps ended spans until they are sent.
 type tracer struct {
 	embedded.Tracer
 
 	mu    sync.Mutex
 	ended []*span
 	lost  int
-	full  chan struct{} // gets one value when it is time to send
+	full  chan struct{} // receives a value when it is time to send
 }
 
-// Bounds of what waits to be sent.
+// Limits of the data that waits to be sent.
 const (
 	batchSize = 512
 	maxEnded  = 4096
@@ -36,7 +36,7 @@ const (
 
 func newTracer() *tracer { return &tracer{full: make(chan struct{}, 1)} }
 
-// A tracerProvider has one tracer for all.
+// A tracerProvider returns the same tracer for all names.
 type tracerProvider struct {
 	embedded.TracerProvider
 	tracer *tracer
@@ -66,7 +66,7 @@ func (t *tracer) Start(ctx context.Context, name string, opts ...trace.SpanStart
 	return trace.ContextWithSpan(ctx, s), s
 }
 
-// take returns the spans that have ended.
+// take returns the ended spans.
 func (t *tracer) take() []*span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *tracer) take() []*span {
 	return list
 }
 
-// A span is something that is going on, or was.
+// A span is an operation that is running or has ended.
 type span struct {
 	embedded.Span
 
@@ -109,7 +109,7 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.ended) >= maxEnded {
-		t.lost++ // the collector does not take them
+		t.lost++ // the collector does not accept them
 		return
 	}
 	t.ended = append(t.ended, s)
@@ -141,7 +141,7 @@ func (s *span) SetStatus(code codes.Code, text string) {
 	s.status, s.said = code, text
 }
 
-// The rest of [trace.Span] is not used by us; who else has the span may call it.
+// We do not use the rest of [trace.Span]; other holders of the span may call it.
 
 func (s *span) AddEvent(string, ...trace.EventOption)   {}
 func (s *span) AddLink(trace.Link)                      {}
@@ -164,7 +164,7 @@ type meter struct {
 	histograms []*histogram
 }
 
-// A meterProvider has one meter for all.
+// A meterProvider returns the same meter for all names.
 type meterProvider struct {
 	metricnoop.MeterProvider
 	meter *meter
@@ -190,7 +190,7 @@ func (m *meter) add(name, unit, description string, bounds []float64) *histogram
 	defer m.mu.Unlock()
 	for _, h := range m.histograms {
 		if h.name == name {
-			return h // of another conversation
+			return h // from another conversation
 		}
 	}
 	h := &histogram{name: name, unit: unit, description: description, bounds: bounds, points: map[attribute.Distinct]*point{}}
@@ -206,7 +206,7 @@ type histogram struct {
 	points map[attribute.Distinct]*point
 }
 
-// A point is what was measured with the same attributes.
+// A point holds the measurements with the same attributes.
 type point struct {
 	attrs         attribute.Set
 	count         uint64
@@ -214,7 +214,7 @@ type point struct {
 	buckets       []uint64
 }
 
-// maxPoints bounds the combinations of attributes of one histogram.
+// maxPoints limits the attribute combinations of one histogram.
 const maxPoints = 2000
 
 func (h *histogram) record(v float64, attrs attribute.Set) {

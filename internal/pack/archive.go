@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// released is the time of every file in an archive: the same files make the same archive.
+// released is the time of every file in an archive, so that the same files produce the same
+// archive.
 var released = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func tarred(files []file) ([]byte, error) {

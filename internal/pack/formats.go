@@ -14,7 +14,7 @@ const (
 	homepage = "https://github.com/parley-go/parley"
 )
 
-// nfpmConfig is the configuration for deb, rpm and apk.
+// nfpmConfig returns the configuration for deb, rpm and apk.
 func nfpmConfig(b build, version, dist string) []byte {
 	var out strings.Builder
 	fmt.Fprintf(&out, `name: parley
@@ -44,7 +44,7 @@ contents:
 	return []byte(out.String())
 }
 
-// homebrew is the formula: the archive of each platform with its sum.
+// homebrew returns the formula: the archive of each platform with its checksum.
 func homebrew(dist, version string) ([]file, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "class Parley < Formula\n  desc %q\n  homepage %q\n  version %q\n  license \"Apache-2.0\"\n", about, homepage, version)
@@ -55,7 +55,7 @@ func homebrew(dist, version string) ([]file, error) {
 			name := fmt.Sprintf("parley_%s_%s_%s.tar.gz", version, system[0], arch[0])
 			data, err := os.ReadFile(filepath.Join(dist, name))
 			if os.IsNotExist(err) {
-				continue // RELEASE_PLATFORMS left it out
+				continue // RELEASE_PLATFORMS excludes it
 			}
 			if err != nil {
 				return nil, err
@@ -95,8 +95,8 @@ var (
 
 const scope = "@parley-go/parley"
 
-// npm is a package that finds the program, and a package with the program for each platform,
-// of which npm installs the one that fits.
+// npm returns a package that finds the program, and a package with the program for each
+// platform, of which npm installs the matching one.
 func npm(builds []build, version string) []file {
 	marshal := func(v any) []byte {
 		data, err := json.MarshalIndent(v, "", "  ")

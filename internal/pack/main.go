@@ -1,7 +1,7 @@
-// Pack makes packages of the programs that scripts/release built: archives, the man pages
-// and completions inside them, a Homebrew formula, an npm package with one package per
-// platform, and the configuration by which nfpm makes deb, rpm and apk. The same programs
-// give the same files.
+// Pack creates packages of the programs that scripts/release built: archives with man
+// pages and completions, a Homebrew formula, an npm package with one package per
+// platform, and the nfpm configuration for deb, rpm and apk. The same programs produce
+// the same files.
 //
 //	go run ./internal/pack -parley PROGRAM -version VERSION DIST
 //
@@ -45,7 +45,7 @@ type build struct {
 	data     []byte
 }
 
-// program is the name of the program in packages.
+// program returns the name of the program in packages.
 func (b build) program() string {
 	if b.os == "windows" {
 		return "parley.exe"
@@ -135,7 +135,7 @@ func findBuilds(dist, version string) (all []build, err error) {
 	for _, name := range names {
 		system, arch, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), prefix), "_")
 		arch = strings.TrimSuffix(arch, ".exe")
-		if strings.Contains(arch, ".") { // beside a program: what it is made of, and archives
+		if strings.Contains(arch, ".") { // files beside a program: its bill of materials, and archives
 			continue
 		}
 		data, err := os.ReadFile(name)

@@ -10,8 +10,8 @@ import (
 
 var commandLine = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) +(\S.*)$`)
 
-// manPages makes parley(1), with the flags of the agent, and a page for each command, from
-// the help that the program prints.
+// manPages returns parley(1), with the flags of the agent, and a page for each command,
+// from the help that the program prints.
 func manPages(version string, run func(...string) ([]byte, error)) ([]file, error) {
 	overview, err := run("help")
 	if err != nil {
@@ -71,8 +71,8 @@ func head(b *strings.Builder, name, version, short string) {
 	fmt.Fprintf(b, ".TH %s 1 \"\" \"parley %s\" \"\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(roff(name)), version, roff(name), roff(short))
 }
 
-// body writes help as roff: a line that ends in a colon before indented lines is a heading,
-// indented lines stay as they are, the rest is paragraphs.
+// body converts help to roff: a line that ends in a colon before indented lines is a
+// heading, indented lines stay unchanged, the rest is paragraphs.
 func body(b *strings.Builder, text string) {
 	lines := strings.Split(strings.Trim(text, "\n"), "\n")
 	inBlock := false

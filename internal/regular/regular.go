@@ -1,6 +1,6 @@
-// Package regular reads files that others may have put there: only regular files, without
-// waiting for the writer of a pipe, and not more than a limit. The package knows nothing of
-// what a file holds.
+// Package regular reads files that may come from others: only regular files, without
+// waiting for the writer of a pipe, and up to a size limit. The package does not interpret
+// the contents.
 package regular
 
 import (
@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// ErrNot reports something that is not a regular file, such as a pipe or a device.
+// ErrNot reports that a path is not a regular file but, for example, a pipe or a device.
 var ErrNot = errors.New("it is not a regular file")
 
 // Read reads a file that is not larger than limit, in bytes.

@@ -1,6 +1,6 @@
-// Sbom prints what a program that Go built is made of, as a CycloneDX 1.6 document: the
-// modules with their versions and sums, as the program itself has them recorded. It
-// reads that one file and nothing else, and prints the same for the same file.
+// Sbom prints the components of a program that Go built, as a CycloneDX 1.6 document:
+// the modules with their versions and checksums, as recorded in the program itself. It
+// reads only that file, and its output depends only on it.
 //
 //	go run ./internal/sbom PROGRAM
 package main
@@ -101,7 +101,8 @@ func describe(file string) ([]byte, error) {
 			used = *m.Replace
 		}
 		c := component{Type: "library", Ref: purl(used), Name: used.Path, Version: used.Version, PURL: purl(used)}
-		// The sum of a module is of all its files, which is no hash of one.
+		// The checksum of a module covers all its files, so it is not the hash of one
+		// file.
 		if used.Sum != "" {
 			c.Properties = append(c.Properties, property{"go:sum", used.Sum})
 			if _, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(used.Sum, "h1:")); err != nil {
@@ -114,7 +115,7 @@ func describe(file string) ([]byte, error) {
 	return json.MarshalIndent(doc, "", "  ")
 }
 
-// purl is the name of a module that programs know.
+// purl returns the package URL of a module.
 func purl(m debug.Module) string {
 	if m.Version == "" || m.Version == "(devel)" {
 		return "pkg:golang/" + m.Path

@@ -18,7 +18,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A journal is the backend as one hub has it.
+// A journal is one hub's view of the backend.
 type journal struct {
 	*hub.Memory
 	c    *city
@@ -37,7 +37,7 @@ type city struct {
 	life *life // of the newest hub
 	// owner is the hub of the last owner entry.
 	owner   string
-	answers map[string]string // the one that was accepted, by the question
+	answers map[string]string // the accepted answer, by question
 	closing sync.WaitGroup
 }
 
@@ -120,7 +120,7 @@ func (j *journal) TrimInbox(ctx context.Context, id string, before uint64) error
 	return j.Memory.TrimInbox(ctx, id, before)
 }
 
-// A watched store tells the world what an agent has on record.
+// A watched store reports the agent's records to the world.
 type watched struct {
 	session.Store
 	w *world
@@ -157,7 +157,7 @@ func (w *world) recorded(err error, records []json.RawMessage) error {
 	return err
 }
 
-// start starts a hub that takes the place of the one before.
+// start starts a hub that replaces the previous one.
 func (c *city) start() (*hub.Hub, error) {
 	w := c.w
 	c.mu.Lock()
@@ -179,7 +179,8 @@ func (c *city) start() (*hub.Hub, error) {
 	return h, nil
 }
 
-// replace has another hub take the session from a hub that was killed or that lost its lease.
+// replace makes another hub take over the session from a hub that was killed or that lost its
+// lease.
 func (c *city) replace(j *journal, killed bool) {
 	c.w.mu.Lock()
 	if j.life.dead || j.life.fenced {
@@ -201,7 +202,7 @@ func (c *city) replace(j *journal, killed bool) {
 	}
 	c.closing.Go(func() {
 		if !killed {
-			time.Sleep(20 * time.Second) // it was paused, and goes on
+			time.Sleep(20 * time.Second) // it was paused, and continues
 		}
 		old.Close()
 	})
@@ -246,7 +247,7 @@ func (w *world) runHub(t *testing.T, dir string) {
 	})
 }
 
-// play sends prompts, with two viewers that answer questions, and checks what they have.
+// play sends prompts, with two viewers that answer questions, and checks their logs.
 func (c *city) play(ctx context.Context) {
 	w := c.w
 	viewing, stop := context.WithCancel(ctx)
@@ -259,7 +260,7 @@ func (c *city) play(ctx context.Context) {
 	for n := range w.plan.Prompts {
 		m := wire.Prompt(wire.Text(fmt.Sprint("PROMPT-", n+1)))
 		m.UUID = fmt.Sprintf("00000000-0000-4000-8000-%012d", n+1)
-		for range 20 { // the same prompt again is the same prompt
+		for range 20 { // a repeated prompt is accepted once
 			_, err := c.session().Prompt(ctx, first, m)
 			w.log("first", "prompt %d: %v", n+1, err)
 			if err == nil && r.IntN(4) > 0 {
@@ -272,7 +273,7 @@ func (c *city) play(ctx context.Context) {
 			w.log("first", "interrupt: %v", c.session().Interrupt(ctx, first))
 		}
 	}
-	// Everything ends: questions expire, stalled models time out.
+	// Everything ends: questions expire, and stalled models time out.
 	idle := false
 	for range 90 {
 		time.Sleep(20 * time.Second)
@@ -285,17 +286,17 @@ func (c *city) play(ctx context.Context) {
 		state, err := c.session().State(ctx, first)
 		w.violate("it ends: the session is not idle after half an hour: %+v, %v", state, err)
 	}
-	time.Sleep(2 * time.Minute) // viewers that are slow or away come to the end
+	time.Sleep(2 * time.Minute) // slow or absent viewers reach the end
 	stop()
 	viewers.Wait()
 	c.checkJournal(ctx, logs)
 }
 
-// checkJournal compares the journal with what viewers received and what was acknowledged.
+// checkJournal compares the journal with the viewers' logs and the acknowledged entries.
 func (c *city) checkJournal(ctx context.Context, logs [][]string) {
 	w := c.w
 	w.mu.Lock()
-	written := slices.Sorted(maps.Keys(w.written)) // an agent may still run
+	written := slices.Sorted(maps.Keys(w.written)) // an agent may still be running
 	w.mu.Unlock()
 	var want []string
 	asked, prompts, kept := map[string]int{}, map[string]int{}, map[string]bool{}
@@ -354,7 +355,7 @@ func (c *city) checkJournal(ctx context.Context, logs [][]string) {
 	}
 }
 
-// view attaches until ctx is done, and comes back when the connection ends.
+// view attaches until ctx is done, and reconnects when the connection ends.
 func (c *city) view(ctx context.Context, by hub.Actor) (log []string) {
 	w := c.w
 	r := source(w.plan.Seed, "viewer "+by.Name)
@@ -408,7 +409,7 @@ func (c *city) answer(ctx context.Context, by hub.Actor, e hub.Entry, yes bool, 
 	if !yes {
 		answer = hub.Deny(&ask, "no")
 	}
-	if by.Name == second.Name { // who may only see, and who was shown something else, cannot answer
+	if by.Name == second.Name { // viewers without the right to answer, and answers to another question, must be rejected
 		other := answer
 		other.Shown = "0" + other.Shown[1:] + "0"
 		for _, try := range []struct {
@@ -429,7 +430,7 @@ func (c *city) answer(ctx context.Context, by hub.Actor, e hub.Entry, yes bool, 
 		w.mu.Lock()
 		w.logLocked(by.Name, "answers %s with %v: %v", ask.ToolUseID, yes, err)
 		if err == nil {
-			// The same answer again is a retry.
+			// Repeating the same answer is a retry.
 			mine := fmt.Sprint(by.Name, " with ", yes)
 			if other := c.answers[ask.ID]; other != "" && other != mine {
 				w.violateLocked("an approval is answered once: %s was answered by %s and by %s", ask.ID, other, mine)

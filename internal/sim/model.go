@@ -13,7 +13,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 )
 
-// A bill is what the model's provider asks for, in tokens.
+// A bill is the charge of the model's provider, in tokens.
 type bill struct{ open, input, output int64 }
 
 // A simModel is the model of one life.
@@ -52,7 +52,7 @@ func (m message) blocks() (all []block) {
 	return all
 }
 
-// read takes a request apart: what is asked, and how many answers there were already.
+// read parses a request: its prompt, and the number of earlier answers.
 func (s *simModel) read(body []byte) (name string, sub bool, round int) {
 	var req struct {
 		Messages []message `json:"messages"`
@@ -100,7 +100,7 @@ func (s *simModel) read(body []byte) (name string, sub bool, round int) {
 	return name, sub, round
 }
 
-// told checks what the model gets as the result of a call.
+// told checks the result of a call that the model receives.
 func (w *world) told(id string, b block) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +247,7 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 			w.mu.Unlock()
 		}
 		if !yield(model.Event{Type: ev.Type, Data: []byte(data)}, nil) {
-			return nil // the agent has stopped, and does not know of this event
+			return nil // the agent has stopped, and does not receive this event
 		}
 		w.mu.Lock()
 		switch ev.Type {

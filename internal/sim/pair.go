@@ -28,7 +28,7 @@ var models = sync.OnceValue(catalog.New)
 
 const sessionID = "5e550000-0000-4000-8000-000000000001"
 
-// runPair plays the pair of ends, life after life.
+// runPair plays the SDK and the agent, life after life.
 func (w *world) runPair(t *testing.T, dir string) {
 	for n := range w.plan.Lives {
 		l := newLife(n)
@@ -47,7 +47,7 @@ func (w *world) runPair(t *testing.T, dir string) {
 	w.checkLog()
 }
 
-// live is one life: a host that connects, prompts and closes.
+// live plays one life: a host that connects, prompts and closes.
 func (w *world) live(t *testing.T, l *life, dir string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -155,8 +155,8 @@ func (h *host) options(d transport.Dialer) *parley.Options {
 	return o
 }
 
-// callback is what every callback does: it takes a while, and it may misbehave. It says no to
-// one in so many calls.
+// callback simulates a callback: it takes time, and it may misbehave. It denies one in so
+// many calls.
 func (h *host) callback(ctx context.Context, what, id string, one int) (bool, error) {
 	w := h.w
 	r := source(w.plan.Seed, fmt.Sprint(what, id, h.life.n))
@@ -195,7 +195,7 @@ func (h *host) callback(ctx context.Context, what, id string, one int) (bool, er
 	return yes, nil
 }
 
-// deny notes that a call must not run from here on.
+// deny records that a call must not run from here on.
 func (h *host) deny(id string) {
 	if id == "" {
 		return
@@ -205,7 +205,7 @@ func (h *host) deny(id string) {
 	h.w.call(id).denied = true
 }
 
-// turn sends one prompt and reads until its end. It reports whether there can be another.
+// turn sends one prompt and reads until its end. It reports whether another turn is possible.
 func (h *host) turn(life context.Context, prompt string) bool {
 	w := h.w
 	ctx, cancel := context.WithTimeout(life, patience)
@@ -243,7 +243,7 @@ func (h *host) turn(life context.Context, prompt string) bool {
 		}
 		return true
 	case ctx.Err() != nil && life.Err() == nil && errors.Is(last, context.DeadlineExceeded):
-		return true // the host gave the turn up, and the agent has been interrupted
+		return true // the host abandoned the turn, and the agent was interrupted
 	case healthy && ctx.Err() == nil:
 		w.violate("it ends: nothing broke, and the turn %s ended with %v", prompt, last)
 	case last.Error() == "":
@@ -252,14 +252,14 @@ func (h *host) turn(life context.Context, prompt string) bool {
 	return false
 }
 
-// checkResult compares a result with what the world knows.
+// checkResult compares a result with the state of the world.
 func (h *host) checkResult(r *wire.Result) {
 	if (r.Subtype == "success" && !r.IsError) != (r.Outcome() == wire.OutcomeCompleted) && r.Outcome() != wire.OutcomeInterrupted {
 		h.w.log("host", "result %s %v is %v", r.Subtype, r.IsError, r.Outcome())
 	}
 }
 
-// wake has the meddler interrupt after a while.
+// wake makes the meddler interrupt after a while.
 func (h *host) wake(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -281,14 +281,14 @@ func (h *host) stop() {
 	h.wakes = nil
 }
 
-// patience is how long the host waits for a turn: a question may wait for ever.
+// patience is how long the host waits for a turn: a question may wait forever.
 const patience = 5 * time.Minute
 
-// limit is how long a control request may take while nothing is broken, beside what the world
-// makes slow: the pipe, and the store.
+// limit is how long a control request may take while nothing is broken, not counting delays
+// of the pipe and the store.
 const limit = 25 * time.Second
 
-// meddle sends control requests, whatever the consumer does.
+// meddle sends control requests, independent of the consumer.
 func (h *host) meddle(ctx context.Context) {
 	w := h.w
 	r := source(w.plan.Seed, fmt.Sprint("meddler ", h.life.n))
@@ -352,7 +352,7 @@ func (h *host) meddle(ctx context.Context) {
 	}
 }
 
-// checkLife checks what must hold when a life is over.
+// checkLife checks the invariants at the end of a life.
 func (w *world) checkLife(l *life) {
 	if !l.healthy {
 		return
@@ -385,7 +385,7 @@ func sortedCalls(m map[string]*called) (ids []string) {
 	return ids
 }
 
-// checkLog checks the session that is left.
+// checkLog checks the remaining session.
 func (w *world) checkLog() {
 	logs, err := w.disk.inner.List(context.Background(), session.Key{})
 	if err != nil || len(logs) > 1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/parley-go/parley/transport"
 )
 
-// dialer returns what connects the host of a life to its agent.
+// dialer connects the host of a life to its agent.
 func (w *world) dialer(l *life, cfg agent.Config) transport.Dialer {
 	return transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 		host, peer := transport.Pipe()
@@ -28,7 +28,7 @@ func (w *world) dialer(l *life, cfg agent.Config) transport.Dialer {
 		w.agents.Go(func() {
 			ctx, cancel := context.WithCancel(peer.Context())
 			defer cancel()
-			go func() { // an agent that is killed does nothing more and says nothing
+			go func() { // a killed agent does nothing more and sends nothing
 				select {
 				case <-l.killed:
 					peer.CloseWrite()
@@ -45,7 +45,7 @@ func (w *world) dialer(l *life, cfg agent.Config) transport.Dialer {
 	})
 }
 
-// An agentEnd is the agent's output, seen at the moment when it is written.
+// An agentEnd is the agent's output, observed when it is written.
 type agentEnd struct {
 	w    *world
 	life *life
@@ -70,7 +70,7 @@ func (a *agentEnd) Write(p []byte) (int, error) {
 	return a.peer.Write(p)
 }
 
-// A hostEnd is the pipe as the host has it: late, in pieces, and not for ever.
+// A hostEnd is the host's end of the pipe, with delays, short reads and breaks.
 type hostEnd struct {
 	transport.Conn
 	w       *world
@@ -79,12 +79,12 @@ type hostEnd struct {
 	in, out *rand.Rand
 
 	mu     sync.Mutex
-	broken bool // nothing is read or written any more
-	eof    bool // nothing is read any more
+	broken bool // nothing more is read or written
+	eof    bool // nothing more is read
 	rest   []byte
 }
 
-// fault is what happens to the pipe at each read and write.
+// fault applies the faults of the pipe at each read and write.
 func (h *hostEnd) fault() error {
 	f := h.w.fault("pipe.cut", "pipe.input", "pipe.output", "host.dies")
 	h.mu.Lock()
@@ -166,7 +166,7 @@ func (h *hostEnd) Write(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
-// sent notes what the host writes.
+// sent records a line that the host writes.
 func (w *world) sent(l *life, line []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +195,7 @@ func (w *world) sent(l *life, line []byte) {
 	}
 }
 
-// emitted checks what the agent writes, at the moment when it does.
+// emitted checks a line when the agent writes it.
 func (w *world) emitted(l *life, line []byte) {
 	var m struct {
 		Type             string
@@ -251,13 +251,13 @@ func (w *world) emitted(l *life, line []byte) {
 		clear(l.open)
 		for _, id := range slices.Sorted(maps.Keys(l.questions)) {
 			if !l.healthy {
-				break // nobody can answer, or the agent that asked is gone
+				break // nobody can answer, or the agent that asked has ended
 			}
 			w.violateLocked("no question is open after the result: the %s %s is open", l.questions[id], id)
 		}
 		clear(l.questions)
-		// A process that ends before it has recorded what it used takes that with it. What a subagent
-		// uses that does not end in time is in the next sum.
+		// A process that ends before it has recorded its usage loses it. The usage of a subagent that
+		// does not end in time is in the next sum.
 		var sum bill
 		for _, u := range m.ModelUsage {
 			sum.input, sum.output = sum.input+u.InputTokens, sum.output+u.OutputTokens

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// A Plan is one run: a workload and what goes wrong in it.
+// A Plan is one run: a workload and its faults.
 type Plan struct {
 	Seed    uint64
-	Hub     bool   // a hub with viewers, in place of one client
+	Hub     bool   // a hub with viewers, instead of one client
 	Yield   uint32 // one in so many locks and channel operations yields; 0 is never
 	Shuffle uint32 // one in so many goroutines that become ready changes its place; 0 is never
 	Prompts int    // of each life
-	Lives   int    // at most so many agents, one after the other
+	Lives   int    // maximum number of agents, one after the other
 	Faults  []Fault
 }
 
-// A Fault happens when its actor does something for the Nth time, counted over all lives.
+// A Fault happens at the Nth operation of its actor, counted over all lives.
 type Fault struct {
 	Kind string
 	N    int
-	D    time.Duration // how long it takes, where it takes time
+	D    time.Duration // duration, for faults that take time
 }
 
-// String returns the fault as a trace shows it.
+// String returns the fault as shown in a trace.
 func (f Fault) String() string {
 	if f.D == 0 {
 		return fmt.Sprintf("%s@%d", f.Kind, f.N)
@@ -48,17 +48,17 @@ func (p Plan) String() string {
 	return fmt.Sprintf("seed %d, %s, %d prompts, %d lives, yield %d, shuffle %d, faults [%s]", p.Seed, world, p.Prompts, p.Lives, p.Yield, p.Shuffle, strings.Join(faults, " "))
 }
 
-// A kind of fault happens to one of the first most operations of its actor.
+// A kind is a type of fault that happens at one of the first most operations of its actor.
 type kind struct {
 	name string
 	most int
-	time time.Duration // the longest that it takes
+	time time.Duration // the maximum duration
 }
 
-// pairKinds are the faults of the pair of ends.
+// pairKinds are the faults of the SDK and the agent.
 var pairKinds = []kind{
-	{"model.refuse", 12, 0},    // the API answers with an error that passes
-	{"model.deny", 12, 0},      // the API answers with an error that does not pass
+	{"model.refuse", 12, 0},    // the API returns a temporary error
+	{"model.deny", 12, 0},      // the API returns a permanent error
 	{"model.cut", 12, 0},       // the stream breaks
 	{"model.stall", 12, 0},     // the stream is open and silent
 	{"model.malformed", 12, 0}, // an event is not JSON
@@ -68,7 +68,7 @@ var pairKinds = []kind{
 	{"host.late", 6, 8 * time.Second},    // a callback answers after its request was withdrawn
 	{"host.fail", 6, 0},                  // a callback fails
 	{"host.sleep", 60, 90 * time.Second}, // the consumer stops reading
-	{"host.dies", 120, 0},                // the host is gone
+	{"host.dies", 120, 0},                // the host dies
 	{"pipe.cut", 160, 0},                 // both directions end
 	{"pipe.input", 100, 0},               // the agent's input ends
 	{"pipe.output", 100, 0},              // the agent's output ends
@@ -86,19 +86,19 @@ var pairKinds = []kind{
 	{"host.both", 6, 0}, // the host answers a question and interrupts in one moment
 }
 
-// hubKinds are the faults of the hub, beside those of the pair.
+// hubKinds are the faults of the hub, in addition to those of the pair.
 var hubKinds = []kind{
 	{"viewer.slow", 60, 40 * time.Second},
 	{"viewer.gone", 60, 20 * time.Second},
 	{"journal.after", 60, 0},
 	{"journal.before", 60, 0},
 	{"journal.slow", 60, 15 * time.Second},
-	{"lease.lost", 60, 0}, // the hub is paused, and another takes the session over
+	{"lease.lost", 60, 0}, // the hub is paused, and another takes over the session
 	{"hub.killed", 200, 0},
 	{"answer.twice", 6, 0},
 }
 
-// NewPlan makes the plan of a seed.
+// NewPlan returns the plan of a seed.
 func NewPlan(seed uint64) Plan {
 	r := source(seed, "plan")
 	p := Plan{Seed: seed, Prompts: 1 + r.IntN(3), Lives: 1}
@@ -130,12 +130,12 @@ func NewPlan(seed uint64) Plan {
 	return p
 }
 
-// slow reports whether something of the plan takes longer than an agent waits for it.
+// slow reports whether a fault of the plan takes longer than an agent waits for it.
 func (p Plan) slow() bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == "store.slow" || f.Kind == "journal.slow" || f.Kind == "tool.deaf" })
 }
 
-// inHub reports whether the world of the hub has a fault: a hub is the host there.
+// inHub reports whether a fault exists in the world of the hub, where a hub is the host.
 func inHub(name string) bool {
 	actor, _, _ := strings.Cut(name, ".")
 	switch actor {

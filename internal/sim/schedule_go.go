@@ -2,7 +2,7 @@
 
 package sim
 
-// Deterministic says that the runtime is the one of package overlay.
+// Deterministic reports whether the runtime is that of package overlay.
 const Deterministic = false
 
 func seedSchedule(uint64, uint32, uint32) {}

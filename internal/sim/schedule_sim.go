@@ -4,7 +4,7 @@ package sim
 
 import "runtime"
 
-// Deterministic says that the runtime is the one of package overlay.
+// Deterministic reports whether the runtime is that of package overlay.
 const Deterministic = true
 
 func seedSchedule(seed uint64, yield, shuffle uint32) { runtime.SimSeed(seed, yield, shuffle) }

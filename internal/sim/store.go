@@ -12,14 +12,14 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A disk is where the sessions of all lives are. Its records survive an agent that is killed.
+// A disk holds the sessions of all lives. Its records survive an agent that is killed.
 type disk struct {
 	w     *world
 	inner *session.Memory
 	mu    sync.Mutex
-	lease session.Lease // of the life that runs
+	lease session.Lease // of the running life
 	key   session.Key   // of the session
-	full  int           // so many appends more fail, because the disk is full
+	full  int           // number of further appends that fail because the disk is full
 	rand  *rand.Rand
 }
 
@@ -27,7 +27,7 @@ func newDisk(w *world) *disk {
 	return &disk{w: w, inner: &session.Memory{}, rand: source(w.plan.Seed, "store")}
 }
 
-// release ends the lease of an agent that was killed.
+// release ends the lease of a killed agent.
 func (d *disk) release() {
 	if d.lease != nil {
 		d.lease.Close()
@@ -35,7 +35,7 @@ func (d *disk) release() {
 	}
 }
 
-// A store is the disk as the agent of one life has it.
+// A store is the view of the disk for the agent of one life.
 type store struct {
 	*disk
 	life *life
@@ -43,7 +43,7 @@ type store struct {
 
 var _ session.Store = (*store)(nil)
 
-// write is what every append goes through.
+// write performs every append.
 func (s *store) write(ctx context.Context, records []json.RawMessage, commit func() error) error {
 	if !s.w.gate(s.life) {
 		return errKilled
@@ -86,7 +86,7 @@ func (s *store) write(ctx context.Context, records []json.RawMessage, commit fun
 	if !s.w.gate(s.life) {
 		return errKilled
 	}
-	// Nothing happens between the last look at whether the agent is alive and the commit.
+	// Nothing happens between the last check that the agent is alive and the commit.
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	if s.life.dead {
@@ -172,7 +172,7 @@ func (l *lease) Append(ctx context.Context, sub string, records []json.RawMessag
 // Close implements [session.Lease].
 func (l *lease) Close() error { return l.inner.Close() }
 
-// observe notes what of the calls is on record. The lock of the world is held.
+// observe records the state of the calls in the log. The lock of the world is held.
 func (w *world) observe(records []json.RawMessage, err error) {
 	for _, r := range records {
 		var line struct {

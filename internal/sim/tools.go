@@ -11,25 +11,25 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
-// A called tool is a call of the model, with all that the world knows of it.
+// A called is a tool call of the model and its state in the world.
 type called struct {
 	id       string
 	life     *life // in which the model made it
 	name     string
-	asked    int    // when the request began that it is an answer to
-	began    int    // how often it began
-	running  bool   // it began and has not returned
-	done     int    // how often it had its effect
-	receipt  string // the last decision that is on record
-	intents  int    // on record
-	outcomes int    // on record
-	results  int    // that the host got, in this life
-	denied   bool   // the host or a hook said no
-	told     bool   // the model got a result
+	asked    int    // when the request started that it answers
+	began    int    // how often it started
+	running  bool   // it started and has not returned
+	done     int    // how often it took effect
+	receipt  string // the last recorded decision
+	intents  int    // recorded intents
+	outcomes int    // recorded outcomes
+	results  int    // received by the host, in this life
+	denied   bool   // the host or a hook denied it
+	told     bool   // the model received a result
 	deaf     bool   // it ignored the end of its context, and nobody waited for it
 }
 
-// call returns what is known of a call. The lock of the world is held.
+// call returns the state of a call. The lock of the world is held.
 func (w *world) call(id string) *called {
 	c := w.calls[id]
 	if c == nil {
@@ -118,7 +118,7 @@ func (s *simTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error
 	return tool.Text(fmt.Sprintf("%s %s is done", s.name, call.ID), nil), nil
 }
 
-// begin checks what must hold when an effect begins.
+// begin checks the invariants when an effect starts.
 func (w *world) begin(l *life, id, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +153,7 @@ func (w *world) begin(l *life, id, name string) {
 	}
 }
 
-// requestOf returns the part of the id of a call that is that of its request.
+// requestOf returns the part of a call's id that identifies its request.
 func requestOf(id string) string {
 	request, _, _ := strings.Cut(strings.TrimPrefix(id, "toolu_"), "_")
 	return request

@@ -15,38 +15,38 @@ import (
 	"time"
 )
 
-// A Report is what came of a run.
+// A Report is the result of a run.
 type Report struct {
 	Plan       Plan
 	Hash       uint64 // of the trace
 	Events     int    // in the trace
 	Virtual    time.Duration
 	Hit        []string // the faults that happened
-	Violations []string // the promises that did not hold; none is good
-	Trace      []string // if it was asked for, or if there are violations
+	Violations []string // the violated promises; empty if all hold
+	Trace      []string // if it was requested, or if there are violations
 }
 
-// Totals are what many runs did.
+// Totals sums up many runs.
 type Totals struct {
 	Done, Events, Hits, Differ uint64
 	Virtual                    time.Duration
-	Heap                       uint64 // in bytes, the most
+	Heap                       uint64 // maximum, in bytes
 }
 
-// Add adds those of another process.
+// Add adds the totals of another process.
 func (t *Totals) Add(o Totals) {
 	t.Done, t.Events, t.Hits, t.Differ = t.Done+o.Done, t.Events+o.Events, t.Hits+o.Hits, t.Differ+o.Differ
 	t.Virtual, t.Heap = t.Virtual+o.Virtual, max(t.Heap, o.Heap)
 }
 
-// errKilled is what operations of an agent return that was killed: they have no effect.
+// errKilled is returned by the operations of a killed agent: they have no effect.
 var errKilled = errors.New("sim: killed")
 
-// A world is what outlives the agents of a run.
+// A world is the state that outlives the agents of a run.
 type world struct {
 	plan  Plan
 	mu    sync.Mutex
-	seq   int            // counts events
+	seq   int            // number of events
 	count map[string]int // operations, by the kind of fault that can happen to them
 	hit   []string
 	bad   []string
@@ -57,14 +57,14 @@ type world struct {
 
 	disk  *disk
 	calls map[string]*called
-	asks  map[string]string // what the host answered about calls: "allow", "deny"
+	asks  map[string]string // the host's answers about calls: "allow", "deny"
 	bill  bill
 	last  int // the highest number of a prompt
 
-	streaming map[string]bool // requests that the model answers at the moment
-	written   map[string]bool // uuids of records, and the ids of intents, that were acknowledged
+	streaming map[string]bool // requests that the model is answering
+	written   map[string]bool // uuids of acknowledged records, and ids of acknowledged intents
 
-	agents *sync.WaitGroup // those that run
+	agents *sync.WaitGroup // running agents
 }
 
 type event struct {
@@ -76,11 +76,11 @@ type event struct {
 // A life is one agent and one host, in one bubble.
 type life struct {
 	n         int
-	dead      bool // killed: nothing that the agent does has an effect
+	dead      bool // killed: the agent's operations have no effect
 	cut       bool // the pipe was cut, or an end of it closed
-	fenced    bool // another hub has the session
+	fenced    bool // another hub owns the session
 	unwritten bool // the store failed
-	healthy   bool // nothing happened yet that ends a conversation early
+	healthy   bool // nothing has happened that ends a conversation early
 	killed    chan struct{}
 	acks      []int // when interrupts were acknowledged
 	results   []string
@@ -88,12 +88,12 @@ type life struct {
 	cancel    context.CancelFunc
 
 	interrupts map[string]bool   // the ids of the requests
-	open       map[string]bool   // calls that the host knows of and that have no result yet
+	open       map[string]bool   // calls that the host received and that have no result yet
 	questions  map[string]string // requests of the agent that are neither answered nor withdrawn, by id
 	requests   map[string]int    // how often requests of the host were answered
 	answers    map[string]int    // how often the host answered requests
 	stolen     bool              // another process has the lease
-	unbilled   bool              // the ledger of the agent began without what was used before
+	unbilled   bool              // the ledger of the agent started without the earlier usage
 }
 
 func newLife(n int) *life {
@@ -135,7 +135,7 @@ func mix(h, n uint64, words ...string) uint64 {
 	return h
 }
 
-// violate notes that a promise does not hold.
+// violate records that a promise does not hold.
 func (w *world) violate(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *world) violateLocked(format string, args ...any) {
 	w.logLocked("VIOLATION", "%s", text)
 }
 
-// fault counts an operation that any of kinds can happen to and returns the fault that does.
+// fault counts an operation to which any of kinds can happen and returns the fault that does.
 func (w *world) fault(kinds ...string) *Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,8 +173,8 @@ func (w *world) faultLocked(kinds ...string) (found *Fault) {
 	return found
 }
 
-// gate is passed by everything that the agent does to the world. It reports false, and what
-// the agent wants to do must not happen, if the agent has been killed.
+// gate is called before everything that the agent does to the world. It returns false if the
+// agent was killed, and then the operation must not happen.
 func (w *world) gate(l *life) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,8 +186,8 @@ func (w *world) gate(l *life) bool {
 	return !l.dead
 }
 
-// pause sleeps for a random time below most, a hundred times as long once in a while, and not
-// at all just as often, so that what happens next happens in the same moment.
+// pause sleeps for a random time below most. Once in a while it sleeps a hundred times as
+// long, and just as often not at all, so that the next operation happens at the same time.
 func pause(r *rand.Rand, most time.Duration) {
 	d := 1 + time.Duration(r.Int64N(int64(most)))
 	switch r.IntN(8) {
@@ -211,7 +211,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ids are random bytes from the seed, in place of those of crypto/rand.
+// ids provides random bytes from the seed, instead of crypto/rand.
 type ids struct {
 	mu sync.Mutex
 	r  *rand.Rand
@@ -228,11 +228,11 @@ func (i *ids) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// reading guards crypto/rand.Reader, which is one for the process.
+// reading guards crypto/rand.Reader, which the process shares.
 var reading sync.Mutex
 
-// Run plays a plan. With trace, the report has the trace even if nothing is wrong. dir is an
-// empty directory that the agents work in.
+// Run plays a plan. With trace, the report has the trace even without violations. dir is an
+// empty directory for the agents.
 func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
 	reading.Lock()
 	defer reading.Unlock()
@@ -257,7 +257,7 @@ func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
 	return r
 }
 
-// bubble runs f in virtual time and a schedule of its own.
+// bubble runs f in virtual time with its own schedule.
 func (w *world) bubble(t *testing.T, n int, f func(t *testing.T)) {
 	seedSchedule(w.plan.Seed*31+uint64(n), w.plan.Yield, w.plan.Shuffle)
 	defer endSchedule()

@@ -1,6 +1,6 @@
 // Site builds the documentation as a static web site: each Markdown file becomes a page, with
 // navigation from docs/README.md and a search that needs no server and no network. It fails if a
-// link leads nowhere.
+// link is broken.
 //
 //	go run ./internal/site DIR
 //
@@ -30,7 +30,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// source is where links to files that are no pages lead.
+// source is the base of links to files that are not pages.
 const source = "https://github.com/parley-go/parley/blob/main/"
 
 var (
@@ -65,14 +65,14 @@ type page struct {
 	entries []entry
 }
 
-// An entry is what the search finds: a section.
+// An entry is a search result: a section.
 type entry struct {
 	Page  string `json:"p"` // URL
 	Title string `json:"t"`
 	Text  string `json:"x"`
 }
 
-// url is the name of a page in the site.
+// url returns the name of a page in the site.
 func url(name string) string {
 	if name == "README.md" {
 		return "index.html"
@@ -136,7 +136,7 @@ func build(root fs.FS, dir string) (int, error) {
 	return len(names), nil
 }
 
-// check reports every link that leads to no page, or to no heading of one.
+// check reports every link to an unknown page or heading.
 func check(pages map[string]*page) error {
 	var wrong []string
 	for _, p := range pages {
@@ -153,7 +153,7 @@ func check(pages map[string]*page) error {
 	return nil
 }
 
-// ids gives headings the anchors that GitHub gives them.
+// ids assigns to headings the anchors of GitHub.
 type ids struct{ used map[string]bool }
 
 func (s *ids) Generate(value []byte, _ ast.NodeKind) []byte {
@@ -179,7 +179,8 @@ func (s *ids) Put(value []byte) { s.used[string(value)] = true }
 
 var linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
 
-// render makes a page. Files that it shows or links to are copied, or linked at their source.
+// render renders a page. It copies the files that the page shows or links to, or links to their
+// source.
 func render(root fs.FS, name string, names []string, files map[string][]byte) (*page, error) {
 	data, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -234,10 +235,10 @@ func render(root fs.FS, name string, names []string, files map[string][]byte) (*
 	return p, err
 }
 
-// pictureSource is a picture, of Markdown or in HTML that Markdown leaves as it is.
+// pictureSource matches a picture, in Markdown or in HTML inside Markdown.
 var pictureSource = regexp.MustCompile(`(<(?:img|source)[^>]* (?:src|srcset)=")([^"]+)"`)
 
-// resolve returns where a link of the page leads in the site.
+// resolve returns the target of a link in the site.
 func (p *page) resolve(root fs.FS, to string, names []string, files map[string][]byte) (string, error) {
 	if regexp.MustCompile(`^[a-z][a-z0-9+.-]*:`).MatchString(to) {
 		return to, nil
@@ -264,7 +265,7 @@ func (p *page) resolve(root fs.FS, to string, names []string, files map[string][
 	return strings.TrimPrefix(target, "docs/"), err
 }
 
-// plainText is the text below a node.
+// plainText returns the text below a node.
 func plainText(n ast.Node, data []byte) string {
 	var b strings.Builder
 	for c := n.FirstChild(); c != nil; c = c.NextSibling() {

@@ -1,6 +1,6 @@
-// Package spelling finds the name that was meant by one that is not known.
+// Package spelling suggests a name for a misspelled one.
 //
-// It compares words and touches nothing. It must not know what the names are of.
+// It only compares words, and must not depend on the meaning of the names.
 package spelling
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Closest returns the names that a word is nearest to, if it is near to any.
+// Closest returns the names that are closest to a word, if any is close.
 func Closest(word string, names []string) string {
 	fold := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
 	type near struct {
@@ -20,7 +20,7 @@ func Closest(word string, names []string) string {
 	for _, name := range names {
 		far := distance(fold(word), fold(name))
 		if strings.HasPrefix(name, word+"-") {
-			far = 1 // the first word of two
+			far = 1 // only the first word of two
 		}
 		if far <= max(1, len(name)/4) && far < len(name) {
 			all = append(all, near{name, far})
@@ -37,7 +37,7 @@ func Closest(word string, names []string) string {
 }
 
 // distance counts the letters to insert, remove, replace or swap with the next to
-// make b of a.
+// turn a into b.
 func distance(a, b string) int {
 	prev2, prev := []int(nil), make([]int, len(b)+1)
 	for j := range prev {

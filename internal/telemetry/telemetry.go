@@ -1,11 +1,11 @@
-// Package telemetry tells OpenTelemetry what both halves do, in the words of its
+// Package telemetry reports the work of both ends to OpenTelemetry, following its
 // conventions for generative AI: a span for a turn ("invoke_agent"), below it one for
 // each request to a model ("chat") and each tool ("execute_tool"), and histograms of
-// durations and tokens. The text of prompts and answers is never part of it.
+// durations and tokens. It never includes the text of prompts and answers.
 //
-// A nil [*Telemetry] and a nil [*Span] do nothing, at no cost. The package knows the
-// API of OpenTelemetry only: who configures it brings the SDK and the exporter. It
-// reads no environment; [Extract] is given one.
+// A nil [*Telemetry] and a nil [*Span] do nothing, at no cost. The package uses only
+// the API of OpenTelemetry: the caller provides the SDK and the exporter. It does not
+// read the environment; [Extract] receives one.
 package telemetry
 
 import (
@@ -25,15 +25,15 @@ import (
 
 const scope = "github.com/parley-go/parley"
 
-// Telemetry is where spans and measurements go.
+// Telemetry receives spans and measurements.
 type Telemetry struct {
 	tracer   trace.Tracer // nil if there are no traces
 	duration metric.Float64Histogram
 	tokens   metric.Int64Histogram
 }
 
-// New returns nil if both providers are. An instrument that cannot be made is left
-// out.
+// New returns nil if both providers are nil. An instrument that cannot be created is
+// left out.
 func New(traces trace.TracerProvider, metrics metric.MeterProvider) *Telemetry {
 	if traces == nil && metrics == nil {
 		return nil
@@ -58,7 +58,7 @@ func New(traces trace.TracerProvider, metrics metric.MeterProvider) *Telemetry {
 	return t
 }
 
-// A Span is one thing that is going on.
+// A Span is one operation in progress.
 type Span struct {
 	t     *Telemetry
 	ctx   context.Context
@@ -67,7 +67,8 @@ type Span struct {
 	attrs []attribute.KeyValue // of the measurements
 }
 
-// start begins a span. The low attributes are few enough to count by.
+// start starts a span. The low attributes have few enough values to be used in
+// measurements.
 func (t *Telemetry) start(ctx context.Context, name string, kind trace.SpanKind, low, more []attribute.KeyValue) (context.Context, *Span) {
 	s := &Span{t: t, begun: time.Now(), attrs: low}
 	if t.tracer != nil {
@@ -87,7 +88,7 @@ func attributes(pairs ...string) []attribute.KeyValue {
 	return list
 }
 
-// Turn begins the span of a turn. Of what is not known yet the name is empty.
+// Turn starts the span of a turn. Unknown names are empty.
 func (t *Telemetry) Turn(ctx context.Context, kind trace.SpanKind, conversation, model, agent string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -97,7 +98,7 @@ func (t *Telemetry) Turn(ctx context.Context, kind trace.SpanKind, conversation,
 		attributes("gen_ai.conversation.id", conversation, "gen_ai.agent.name", agent))
 }
 
-// Chat begins the span of a request to a model.
+// Chat starts the span of a request to a model.
 func (t *Telemetry) Chat(ctx context.Context, provider, model, conversation string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -107,7 +108,7 @@ func (t *Telemetry) Chat(ctx context.Context, provider, model, conversation stri
 		attributes("gen_ai.conversation.id", conversation))
 }
 
-// Tool begins the span of a tool call.
+// Tool starts the span of a tool call.
 func (t *Telemetry) Tool(ctx context.Context, name, id string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -117,8 +118,7 @@ func (t *Telemetry) Tool(ctx context.Context, name, id string) (context.Context,
 		attributes("gen_ai.tool.call.id", id))
 }
 
-// Callback begins the span of something that the host is asked, such as a permission
-// or a hook.
+// Callback starts the span of a request to the host, such as a permission or a hook.
 func (t *Telemetry) Callback(ctx context.Context, what string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -126,16 +126,16 @@ func (t *Telemetry) Callback(ctx context.Context, what string) (context.Context,
 	return t.start(ctx, what, trace.SpanKindInternal, attributes("gen_ai.operation.name", what), nil)
 }
 
-// Usage is what a request took.
+// Usage is the usage of a request.
 type Usage struct {
 	Model, ID, StopReason    string // of the answer
-	Input, Output            int64  // Input holds all of it, read from a cache or not
+	Input, Output            int64  // Input includes tokens read from a cache
 	CacheRead, CacheCreation int64
-	CostUSD                  float64 // 0 if it is not known
+	CostUSD                  float64 // 0 if unknown
 	Turns                    int
 }
 
-// UsageOf is what the API says that a request, or a turn, took; nil says nothing.
+// UsageOf converts the API's usage of a request or a turn; nil means none.
 func UsageOf(u *wire.Usage) Usage {
 	if u == nil {
 		return Usage{}
@@ -148,7 +148,7 @@ func UsageOf(u *wire.Usage) Usage {
 	}
 }
 
-// Set adds what became known.
+// Set adds the usage once it is known.
 func (s *Span) Set(u Usage) {
 	if s == nil {
 		return
@@ -174,8 +174,8 @@ func (s *Span) Set(u Usage) {
 	}
 }
 
-// Count adds the tokens of a request to the histogram. Those of a turn are the sum of
-// its requests, and not to be counted again.
+// Count adds the tokens of a request to the histogram. The tokens of a turn are the
+// sum of its requests, and must not be counted again.
 func (s *Span) Count(u Usage) {
 	if s == nil || s.t.tokens == nil {
 		return
@@ -185,15 +185,14 @@ func (s *Span) Count(u Usage) {
 	}
 }
 
-// Conversation tells the id of the conversation once it is known.
+// Conversation sets the id of the conversation once it is known.
 func (s *Span) Conversation(id string) {
 	if s != nil && s.span != nil && id != "" {
 		s.span.SetAttributes(attribute.String("gen_ai.conversation.id", id))
 	}
 }
 
-// End ends the span. kind says what sort of failure it is, empty if err is nil or says
-// it itself.
+// End ends the span. kind is the type of failure; empty if err is nil or implies it.
 func (s *Span) End(err error, kind string) {
 	if s == nil {
 		return
@@ -222,7 +221,7 @@ func (s *Span) End(err error, kind string) {
 	s.span.End()
 }
 
-// errorKind names an error by its type, which is one of few.
+// errorKind returns the type of an error, of which there are few.
 func errorKind(err error) string {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -233,8 +232,8 @@ func errorKind(err error) string {
 	return strings.TrimLeft(fmt.Sprintf("%T", err), "*")
 }
 
-// Environ returns the variables that hand the span of ctx on to a process; none if
-// there is no span.
+// Environ returns the variables that pass the span of ctx to a process; none if there
+// is no span.
 func Environ(ctx context.Context) []string {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return nil
@@ -248,7 +247,7 @@ func Environ(ctx context.Context) []string {
 	return list
 }
 
-// Extract returns ctx with the span that the variables name, if they do and it has
+// Extract returns ctx with the span in the variables, if there is one and ctx has
 // none.
 func Extract(ctx context.Context, getenv func(string) string) context.Context {
 	if trace.SpanContextFromContext(ctx).IsValid() {

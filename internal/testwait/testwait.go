@@ -1,7 +1,7 @@
-// Package testwait is how tests wait in real time, for what sends no event and cannot run in
-// the virtual time of testing/synctest: other processes, files, the network. No test has a
-// time limit of its own, because a busy machine would turn it red. The one limit is the
-// deadline of the test binary.
+// Package testwait lets tests wait in real time, for events that send no signal and cannot
+// run in the virtual time of testing/synctest: other processes, files, the network. Tests
+// have no time limits of their own, because they would fail on a busy machine. The only limit
+// is the deadline of the test binary.
 package testwait
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Until returns when f reports true. If it does not before the deadline of the test binary is
+// Until returns when f returns true. If it does not before the deadline of the test binary is
 // near, the test fails with what.
 func Until(t testing.TB, what string, f func() bool) {
 	t.Helper()
@@ -45,8 +45,8 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// end returns when a test gives up, zero for never. In the virtual time of a bubble, where a
-// test has no deadline, it is a day.
+// end returns when a test gives up, or zero for never. In the virtual time of a bubble, where
+// a test has no deadline, it is a day.
 func end(t testing.TB) (at time.Time) {
 	defer func() {
 		if recover() != nil {
@@ -61,10 +61,9 @@ func end(t testing.TB) (at time.Time) {
 	return time.Time{}
 }
 
-// Pause makes one of the parties of a test slow. The test must pass whatever d is, also if
-// the pause is much longer or the other parties are slower still.
+// Pause makes one party of a test slow. The test must pass for any d, even if the pause is
+// much longer or the other parties are slower still.
 func Pause(d time.Duration) { time.Sleep(d) }
 
-// Hang blocks a helper process until somebody ends it. A process that was left behind goes
-// after ten minutes.
+// Hang blocks a helper process until it is ended. A leftover process ends after ten minutes.
 func Hang() { time.Sleep(10 * time.Minute) }

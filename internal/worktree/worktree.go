@@ -1,6 +1,6 @@
-// Package worktree makes git worktrees for sessions, so that several can work on one
-// repository at once. It runs git, without the hooks of the repository: a session may
-// have written them.
+// Package worktree creates git worktrees for sessions, so that several can work on
+// one repository at once. It runs git without the hooks of the repository, because a
+// session may have written them.
 package worktree
 
 import (
@@ -21,20 +21,20 @@ var ErrChanged = errors.New("worktree: it has changes")
 
 // A Tree is a worktree other than the main one.
 type Tree struct {
-	Dir    string // where it is
-	Branch string // that is checked out in it, "" if none is
-	Main   string // the main worktree of its repository; empty if Adopt took it
-	// Base is the commit that it began at, and gitDir what git keeps of it. Both are known of
-	// one that Add made or Adopt took.
+	Dir    string // its directory
+	Branch string // the checked-out branch, "" if none
+	Main   string // the main worktree of its repository; empty for a tree of Adopt
+	// Base is the commit at which it started, and gitDir is git's directory for it. Both are
+	// known for trees of Add and Adopt.
 	Base   string
 	gitDir string
 }
 
-// Folder is where Add makes worktrees, below the main worktree.
+// Folder is the directory in which Add creates worktrees, relative to the main worktree.
 const Folder = ".claude/worktrees"
 
-// ValidName reports whether a worktree can have a name: letters, digits, "-", "_", "+" and
-// "." that make one name of a file and of a branch.
+// ValidName reports whether a name is valid for a worktree: letters, digits, "-", "_", "+"
+// and "." that form a single file name and branch name.
 func ValidName(name string) bool {
 	if name == "" || len(name) > 64 || name[0] == '-' || name[0] == '.' || strings.Contains(name, "..") || strings.HasSuffix(name, ".") || strings.HasSuffix(name, ".lock") {
 		return false
@@ -47,8 +47,8 @@ func ValidName(name string) bool {
 	return true
 }
 
-// Add makes a worktree with a name for the repository that dir is in, on a new branch
-// "worktree-NAME" that begins at the commit which is checked out in dir.
+// Add creates a worktree with a name for the repository that contains dir, on a new
+// branch "worktree-NAME" that starts at the commit that is checked out in dir.
 func Add(ctx context.Context, dir, name string) (*Tree, error) {
 	if !ValidName(name) {
 		return nil, fmt.Errorf("worktree: %q is not a name for a worktree: use letters, digits, - and _", name)
@@ -62,7 +62,7 @@ func Add(ctx context.Context, dir, name string) (*Tree, error) {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return nil, fmt.Errorf("worktree: %w", err)
 	}
-	// A link would make it somewhere else.
+	// A symbolic link would place it elsewhere.
 	if real, err := filepath.EvalSymlinks(folder); err != nil || real != folder {
 		return nil, fmt.Errorf("worktree: %s is not a directory of the repository", folder)
 	}
@@ -83,7 +83,7 @@ func Add(ctx context.Context, dir, name string) (*Tree, error) {
 	return t, err
 }
 
-// Adopt returns a checkout that somebody else made, to look whether it changes from now on.
+// Adopt returns an existing checkout, to detect changes from now on.
 func Adopt(ctx context.Context, dir string) (*Tree, error) {
 	out, err := git(ctx, dir, "rev-parse", "--absolute-git-dir", "HEAD")
 	if err != nil {
@@ -93,7 +93,8 @@ func Adopt(ctx context.Context, dir string) (*Tree, error) {
 	return &Tree{Dir: dir, Base: head, gitDir: gitDir}, nil
 }
 
-// Top returns the directory whose files git works on in dir, empty if dir is in no repository.
+// Top returns the top directory of the working tree that contains dir, or "" if dir is in no
+// repository.
 func Top(ctx context.Context, dir string) string {
 	out, err := git(ctx, dir, "rev-parse", "--path-format=absolute", "--show-toplevel")
 	if err != nil {
@@ -102,7 +103,7 @@ func Top(ctx context.Context, dir string) string {
 	return strings.TrimSuffix(out, "\n")
 }
 
-// ignore has the repository ignore its worktrees, unless it does.
+// ignore makes the repository ignore its worktrees, unless it already does.
 func ignore(ctx context.Context, main string) error {
 	if _, err := git(ctx, main, "check-ignore", "-q", "--", Folder+"/x"); err == nil {
 		return nil
@@ -123,7 +124,7 @@ func ignore(ctx context.Context, main string) error {
 	return errors.Join(err, f.Close())
 }
 
-// List returns the worktrees of the repository that dir is in, except the main one.
+// List returns the worktrees of the repository that contains dir, except the main one.
 func List(ctx context.Context, dir string) ([]Tree, error) {
 	all, err := list(ctx, dir)
 	if err != nil {
@@ -132,7 +133,7 @@ func List(ctx context.Context, dir string) ([]Tree, error) {
 	return all[1:], nil
 }
 
-// Open returns the worktree that dir is in. It is an error if that is the main one.
+// Open returns the worktree that contains dir. It is an error if that is the main one.
 func Open(ctx context.Context, dir string) (*Tree, error) {
 	all, err := list(ctx, dir)
 	if err != nil {
@@ -173,11 +174,11 @@ func list(ctx context.Context, dir string) ([]Tree, error) {
 	return all, nil
 }
 
-// Changes returns how many files of the worktree are not committed, and how many of its commits are
-// neither in the main worktree nor where it began.
+// Changes returns the number of uncommitted files, and the number of commits that are neither in
+// the main worktree nor before its start.
 func (t *Tree) Changes(ctx context.Context) (files, commits int, err error) {
-	// A command may have put another repository in its place, so git gets its path explicitly.
-	// It does not look into submodules, whose configuration names programs.
+	// A command may have put another repository in its place, so git receives its path
+	// explicitly. It does not look into submodules, whose configuration can name programs.
 	in := func(args ...string) (string, error) {
 		if t.gitDir != "" {
 			args = append([]string{"--git-dir=" + t.gitDir, "--work-tree=" + t.Dir}, args...)
@@ -195,7 +196,7 @@ func (t *Tree) Changes(ctx context.Context) (files, commits int, err error) {
 	for entry := range strings.SplitSeq(out, "\x00") {
 		if meta, path, ok := strings.Cut(entry, "\t"); ok && strings.HasPrefix(meta, "160000 ") {
 			if inside, err := os.ReadDir(filepath.Join(t.Dir, filepath.FromSlash(path))); err != nil || len(inside) > 0 {
-				files++ // what is in a submodule may have changed
+				files++ // the contents of a submodule may have changed
 			}
 		}
 	}
@@ -216,9 +217,9 @@ func (t *Tree) Changes(ctx context.Context) (files, commits int, err error) {
 	return files, strings.Count(out, "\n"), nil
 }
 
-// Merge merges the worktree's branch into the branch that is checked out in the main
-// worktree. The error is [ErrChanged] if files are not committed. If the branches
-// conflict, nothing is changed.
+// Merge merges the worktree's branch into the current branch of the main worktree.
+// The error is [ErrChanged] if files are not committed. If the branches conflict,
+// nothing changes.
 func (t *Tree) Merge(ctx context.Context) error {
 	files, _, err := t.Changes(ctx)
 	switch {
@@ -243,7 +244,7 @@ func (t *Tree) Merge(ctx context.Context) error {
 }
 
 // Remove removes the worktree and its branch. The error is [ErrChanged] if that would
-// lose something, unless force is set.
+// lose changes, unless force is set.
 func (t *Tree) Remove(ctx context.Context, force bool) error {
 	if !force {
 		files, commits, err := t.Changes(ctx)
@@ -264,8 +265,8 @@ func (t *Tree) Remove(ctx context.Context, force bool) error {
 	return err
 }
 
-// Git runs git in a directory, without the hooks and the monitor that the repository names, and
-// returns what it prints.
+// Git runs git in a directory, without the hooks and the monitor of the repository, and returns
+// its output.
 func Git(ctx context.Context, dir string, args ...string) (string, error) {
 	return git(ctx, dir, args...)
 }
@@ -291,7 +292,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// command returns the command among the words for git.
+// command returns the git command among the words.
 func command(args []string) string {
 	for _, a := range args {
 		if !strings.HasPrefix(a, "-") {

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package powercut plays power cuts in tests: a disk that keeps what was synced through package
-// durable, and perhaps the beginning of what was written since, and nothing else.
+// Package powercut simulates power cuts in tests: a disk that keeps only the data that was
+// synced through package durable, and perhaps the beginning of later writes.
 package powercut
 
 import (
@@ -16,21 +16,21 @@ import (
 
 // A Disk is a directory whose durable part is known.
 type Disk struct {
-	Dir string // where the code under test works; it is on the disk itself
+	Dir string // directory of the code under test; it is on the real disk
 
 	t     *testing.T
 	check func(dir string) error
 
 	mu    sync.Mutex
-	data  map[uint64][]byte            // of files, as they were synced, by inode
-	names map[uint64]map[string]uint64 // of directories, as they were synced
-	held  []*os.File                   // so that no inode is used again
+	data  map[uint64][]byte            // contents of files at their last sync, by inode
+	names map[uint64]map[string]uint64 // contents of directories at their last sync
+	held  []*os.File                   // so that inodes are not reused
 	cuts  int
 }
 
-// Watch returns a disk. After each sync, and with each [Disk.Cut], the power is cut: check gets a
-// directory with what is left of the disk, and returns what is missing. Tests that watch do not
-// run beside others of their package.
+// Watch returns a disk. After each sync, and with each [Disk.Cut], it simulates a power cut:
+// check gets a directory with the remaining contents, and returns what is missing. Tests that
+// watch must not run in parallel with others of their package.
 func Watch(t *testing.T, check func(dir string) error) *Disk {
 	d := &Disk{Dir: t.TempDir(), t: t, check: check, data: map[uint64][]byte{}, names: map[uint64]map[string]uint64{}}
 	durable.Synced = d.synced
@@ -43,10 +43,10 @@ func Watch(t *testing.T, check func(dir string) error) *Disk {
 	return d
 }
 
-// Cuts returns how often the power was cut.
+// Cuts returns the number of power cuts.
 func (d *Disk) Cuts() int { return d.cuts }
 
-// inode returns the number of a file and keeps it from being used again.
+// inode returns the number of a file and prevents its reuse.
 func (d *Disk) inode(path string) (uint64, os.FileInfo) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -60,7 +60,7 @@ func (d *Disk) inode(path string) (uint64, os.FileInfo) {
 	return info.Sys().(*syscall.Stat_t).Ino, info
 }
 
-// synced notes what is durable from here on.
+// synced records the data that is durable now.
 func (d *Disk) synced(path string) {
 	d.mu.Lock()
 	ino, info := d.inode(path)
@@ -87,8 +87,8 @@ func (d *Disk) synced(path string) {
 	d.Cut("behind the sync of " + filepath.Base(path))
 }
 
-// Cut cuts the power: once with nothing of what was not synced, and once with half of the bytes that
-// were added to each file since.
+// Cut simulates a power cut: once without any unsynced data, and once with half of the bytes that
+// were added to each file since its last sync.
 func (d *Disk) Cut(when string) {
 	d.t.Helper()
 	d.mu.Lock()
@@ -112,7 +112,7 @@ func (d *Disk) Cut(when string) {
 	}
 }
 
-// restore writes what is durable of a directory.
+// restore writes the durable contents of a directory.
 func (d *Disk) restore(to string, dir uint64, current map[uint64][]byte, torn bool) {
 	for name, ino := range d.names[dir] {
 		path := filepath.Join(to, name)

@@ -1,6 +1,6 @@
-// Package overlay builds the simulation: it changes Go's runtime by text edits at build
-// time, so that the order in which goroutines run is a function of a seed. No copy of Go's source is kept: the files are read
-// from the installed GOROOT, and an edit that does not fit exactly once is an error.
+// Package overlay builds the simulation: it changes Go's runtime with text edits at build time, so that the order in
+// which goroutines run is a function of a seed. No copy of Go's source is kept: the files are read from the installed
+// GOROOT, and an edit that does not match exactly once is an error.
 package overlay
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// An Edit replaces text that a file has exactly once.
+// An Edit replaces text that occurs exactly once in a file.
 type Edit struct {
 	File     string // relative to the root of its tree
 	Old, New string
@@ -49,19 +49,19 @@ var Runtime = []Edit{
 	{"sync/mutex.go", "func (m *Mutex) Lock() {\n", "func (m *Mutex) Lock() {\n\tsimYield()\n"},
 	{"sync/mutex.go", "// A Locker represents", "//go:linkname simYield runtime.simYieldLock\nfunc simYield()\n\n// A Locker represents"},
 	{"sync/mutex.go", "import (\n", "import (\n\t_ \"unsafe\"\n"},
-	// Events that happen only once in a process, or after a collection, must not use up the seed.
+	// Events that happen only once per process, or after a garbage collection, must not consume the seed.
 	{"sync/once.go", "\to.m.Lock()\n", "\to.m.mu.Lock()\n"},
 	{"sync/pool.go", "\tallPoolsMu.Lock()\n", "\tallPoolsMu.mu.Lock()\n"},
 }
 
-// Product are the edits of this module: no process is started. To see whether the wall
-// around commands holds takes one.
+// Product are the edits of this module: no process is started, which checking the read
+// wall would require.
 var Product = []Edit{
 	{"engine/sandbox/wall.go", "w.err = w.try()", "w.err = ErrNoWall"},
 }
 
 // Write writes an overlay for go build into dir and returns its file. root is that of this
-// module. With planted, the build has the bugs of [Planted].
+// module. With planted, the build contains the bugs of [Planted].
 func Write(dir, goroot, root string, planted bool) (string, error) {
 	replace := map[string]string{}
 	texts := map[string]string{}
@@ -118,7 +118,7 @@ func Write(dir, goroot, root string, planted bool) (string, error) {
 // bugWord finds the words of planted bugs.
 var bugWord = regexp.MustCompile(`\b(BUG|OK)\b`)
 
-// expand writes the conditions of a planted bug out.
+// expand inserts the conditions of a planted bug.
 func expand(text, name string) string {
 	return bugWord.ReplaceAllStringFunc(text, func(word string) string {
 		if word == "BUG" {

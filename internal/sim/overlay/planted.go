@@ -8,19 +8,19 @@ import (
 	"path/filepath"
 )
 
-// A Bug is a mistake that is planted to see whether the simulation finds it. Its edits have
-// effect in a process whose environment has its name as [PlantedEnv], so that one build
-// serves all bugs.
+// A Bug is a planted mistake that the simulation must find. Its edits take effect in a
+// process whose environment has its name as [PlantedEnv], so that one build serves all
+// bugs.
 type Bug struct {
 	Name  string
 	Edits []Edit
 }
 
-// PlantedEnv is the variable that chooses a bug.
+// PlantedEnv is the variable that selects a bug.
 const PlantedEnv = "SIM_PLANTED"
 
-// Planted are the bugs. In the new text, BUG stands for the condition that this bug was
-// chosen, and OK for the opposite.
+// Planted holds the bugs. In the new text, BUG stands for the condition that this bug is
+// selected, and OK for the opposite.
 var Planted = []Bug{
 	// Order and records of a call.
 	{"a call runs without an intent", []Edit{{"engine/internal/call/call.go", "\tif s.ReadOnly() {\n\t\treturn false\n\t}\n\tif !s.StartsAgent()", "\tif s.ReadOnly() || BUG {\n\t\treturn false\n\t}\n\tif !s.StartsAgent()"}}},
@@ -78,7 +78,8 @@ var Planted = []Bug{
 	{"a hub that takes over does not claim the session", []Edit{{"hub/room.go", "\tif !x.r.owner && kind != KindCreated && kind != KindForked {\n", "\tif !x.r.owner && kind != KindCreated && kind != KindForked && OK {\n"}, {"hub/agent.go", "} else if !r.owner {\n", "} else if !r.owner && OK {\n"}}},
 }
 
-// plant adds all planted bugs to a build: apply edits files of a module, add adds one.
+// plant adds all planted bugs to a build: apply edits files of a module, and add adds a
+// file.
 func plant(root string, apply func([]Edit) error, add func(path string, text []byte) error) error {
 	in := map[string]bool{}
 	for _, b := range Planted {

@@ -7,7 +7,8 @@
 //	go run ./internal/sim/cmd/sim -twice -seeds 1000  each seed twice, and compare
 //	go run ./internal/sim/cmd/sim -planted            which seed finds each planted bug
 //
-// A seed that fails is played again with ever fewer faults. The exit status is 1 if one fails.
+// A failing seed is repeated with fewer and fewer faults. The exit status is 1 if a seed
+// fails.
 package main
 
 import (
@@ -133,18 +134,18 @@ func build(dir, binary string) error {
 	return nil
 }
 
-// worker returns a command that plays in a process of its own.
+// worker returns a command that plays in its own process.
 func worker(binary string, args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, append([]string{"-test.run=^TestWorker$", "-test.timeout=0"}, args...)...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", overlay.PlantedEnv+"="+bug)
 	return cmd
 }
 
-// bug is the planted bug that workers have.
+// bug is the planted bug of the workers.
 var bug string
 
-// findPlanted reports for each planted bug the first seed that finds it. A seed that fails
-// without the bug, too, does not count.
+// findPlanted reports for each planted bug the first seed that finds it. A seed that also
+// fails without the bug does not count.
 func findPlanted(binary string) error {
 	count := min(*seeds, 100_000)
 	missed := 0
@@ -171,7 +172,7 @@ func findPlanted(binary string) error {
 	return nil
 }
 
-// findBug returns the report of the first seed that fails with a bug and not without it.
+// findBug returns the report of the first seed that fails only with a bug.
 func findBug(binary, name string, count uint64) *sim.Report {
 	defer func() { bug = "" }()
 	for next := *from; next < *from+count; {
@@ -190,7 +191,7 @@ func findBug(binary, name string, count uint64) *sim.Report {
 	return nil
 }
 
-// A total is what all workers did.
+// A total sums up the work of all workers.
 type total struct {
 	mu sync.Mutex
 	sim.Totals
@@ -199,7 +200,7 @@ type total struct {
 // batch is how many seeds a process plays, so that a process that dies loses little.
 const batch = 500
 
-// play plays seeds and returns the reports of those that failed, at most 100.
+// play plays seeds and returns the reports of the failed ones, at most 100.
 func (t *total) play(binary string, from, count uint64, limit time.Duration) (failed []*sim.Report) {
 	began := time.Now()
 	next, end := from, from+count
@@ -232,8 +233,8 @@ func (t *total) play(binary string, from, count uint64, limit time.Duration) (fa
 	return failed
 }
 
-// playBatch plays seeds in one process, and goes on in another one behind a seed that ends
-// the process.
+// playBatch plays seeds in one process, and continues in another after a seed that ends the
+// process.
 func (t *total) playBatch(binary string, start, n uint64, limit time.Duration) (failed []*sim.Report) {
 	for end := start + n; start < end; {
 		args := []string{"-sim.from=" + fmt.Sprint(start), "-sim.seeds=" + fmt.Sprint(end-start), "-sim.time=" + limit.String()}
@@ -277,8 +278,8 @@ func (t *total) playBatch(binary string, start, n uint64, limit time.Duration) (
 	return failed
 }
 
-// crashed is the report of a run that ended its process: a panic, a deadlock, or a goroutine
-// that was left over.
+// crashed returns the report of a run that ended its process: a panic, a deadlock, or a
+// leaked goroutine.
 func crashed(p sim.Plan, stderr string) *sim.Report {
 	var lines []string
 	for line := range strings.Lines(stderr) {
@@ -306,7 +307,7 @@ func play(binary string, p sim.Plan) *sim.Report {
 	if err != nil || cmd.Start() != nil {
 		return crashed(p, fmt.Sprint("the process cannot be started: ", err))
 	}
-	// A plan that was shrunk may wait for ever: a silent host, for example.
+	// A shrunk plan may wait forever, for example for a silent host.
 	stop := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 	defer stop.Stop()
 	var found *sim.Report
@@ -326,7 +327,7 @@ func play(binary string, p sim.Plan) *sim.Report {
 	return found
 }
 
-// shrink leaves out faults, prompts and the shuffling as long as the plan still fails.
+// shrink removes faults, prompts and the shuffling as long as the plan still fails.
 func shrink(binary string, r *sim.Report) *sim.Report {
 	best := r
 	try := func(p sim.Plan) bool {
