@@ -15,14 +15,14 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
-// An editorRun is one run of an agent for editors, since its start.
+// An editorRun holds the measurements of one run of an agent for editors, since its start.
 type editorRun struct {
 	initialize, session, prompt time.Duration // the prompt by itself
 	memory, memory100           float64       // of all its processes, in MiB
 }
 
-// compareEditors measures parley acp beside the reference adapter with the official CLI, and
-// beside goose if PARLEY_GOOSE names it.
+// compareEditors measures parley acp against the reference adapter with the official CLI, and
+// against goose if PARLEY_GOOSE names it.
 func compareEditors(b *board, official, ours, peers string, n int) error {
 	adapter := []string{"env", "CLAUDE_CODE_EXECUTABLE=" + official, "node", filepath.Join(peers, "node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js")}
 	sides := []struct {
@@ -160,7 +160,8 @@ type editorConn struct {
 	id  int
 }
 
-// call sends a request and waits for its response. It allows what the agent asks about.
+// call sends a request and waits for its response. It allows all permission requests of the
+// agent.
 func (e *editorConn) call(method, params string) (json.RawMessage, error) {
 	e.id++
 	if _, err := fmt.Fprintf(e.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", e.id, method, params); err != nil {
@@ -199,7 +200,7 @@ func (e *editorConn) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// treeMemory returns the resident memory of a process and all below it, in MiB.
+// treeMemory returns the resident memory of a process and all its descendants, in MiB.
 func treeMemory(pid int) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

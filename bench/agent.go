@@ -18,14 +18,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A cliRun is one run of a command-line agent.
+// A cliRun holds the measurements of one run of a command-line agent.
 type cliRun struct {
 	init, result time.Duration // since the start
 	peak         float64       // resident memory in MB
 }
 
-// compareAgents measures the parley command beside the official one: both are
-// driven by the same lines against the same API on loopback, which answers at once.
+// compareAgents measures the parley command against the official one: both receive
+// the same lines and use the same API on loopback, which answers at once.
 func compareAgents(b *board, official, ours string, n int) error {
 	const rounds = 50
 	type side struct{ start, answer, round, shell, walled, peak, peak200 []float64 }
@@ -105,7 +105,7 @@ func nodeArch() string {
 	return runtime.GOARCH
 }
 
-// agentCommand is an agent as SDKs start it, at home in a directory.
+// agentCommand returns an agent as SDKs start it, with its home in a directory.
 func agentCommand(cli, dir, api string) *exec.Cmd {
 	cmd := exec.Command(cli, "--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--model", "claude-sonnet-4-5")
 	cmd.Dir = dir
@@ -114,8 +114,8 @@ func agentCommand(cli, dir, api string) *exec.Cmd {
 	return cmd
 }
 
-// runCLI has a command answer one prompt with so many Read calls before. Its command
-// line may be changed before it starts.
+// runCLI has a command answer one prompt, after the given number of Read calls.
+// change may modify its command line before it starts.
 func runCLI(cli string, rounds int, change ...func(*exec.Cmd)) (r cliRun, err error) {
 	return runTurns(cli, func(file string) (turns []*parleytest.Turn) {
 		if rounds > 0 {
@@ -207,7 +207,7 @@ func runTurns(cli string, before func(file string) []*parleytest.Turn, change ..
 	return r, errors.Join(io.ErrUnexpectedEOF, lines.Err())
 }
 
-// peakMemory is the most resident memory that a process had, in MB.
+// peakMemory returns the peak resident memory of a process, in MB.
 func peakMemory(pid int) (float64, error) {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// A board collects what was measured, prints it as it comes, and writes it down.
+// A board collects measurements, prints them as they arrive, and writes them to
+// a file.
 type board struct {
 	w        io.Writer
 	sections []*section
@@ -23,14 +24,14 @@ type board struct {
 	last     savedRun // the run before this one, empty if none was saved
 }
 
-// A section is what was measured beside one peer.
+// A section holds the measurements against one peer.
 type section struct {
 	title, peer string
 	about       string
 	rows        []row
 }
 
-// A row is one measure of both sides: all of their runs.
+// A row is one measure with all runs of both sides.
 type row struct {
 	title, unit  string
 	theirs, ours []float64 // theirs may be none
@@ -40,7 +41,7 @@ type row struct {
 	least        float64   // what ours is to be at least; the same
 }
 
-// begin begins a section.
+// begin starts a section.
 func (b *board) begin(title, peer, about string) {
 	b.sections = append(b.sections, &section{title: title, peer: peer, about: about})
 	fmt.Fprintf(b.w, "\n%-36s %18s %18s %9s %9s\n", title, peer, "Parley", "ratio", "wanted")
@@ -107,7 +108,7 @@ func quartiles(v []float64) (lower, upper float64) {
 	return v[len(v)/4], v[len(v)-1-len(v)/4]
 }
 
-// ratio is how many times better ours is.
+// ratio returns how many times better ours is.
 func (r row) ratio() float64 {
 	if len(r.theirs) == 0 || len(r.ours) == 0 {
 		return 0
@@ -141,8 +142,8 @@ func (r row) holds() bool {
 	return lower >= r.want
 }
 
-// value is the median and, if there were several runs, half of what lies between
-// the quartiles.
+// value returns the median and, for several runs, half of the interquartile
+// range.
 func (r row) value(v []float64) string {
 	if len(v) == 0 {
 		return ""
@@ -191,7 +192,7 @@ func (r row) wanted() string {
 	return ""
 }
 
-// missed counts the rows that do not hold.
+// missed counts the rows that miss their target.
 func (b *board) missed() (n int) {
 	for _, s := range b.sections {
 		for _, r := range s.rows {
@@ -249,7 +250,7 @@ func load() string {
 	return strings.Fields(string(text))[0]
 }
 
-// A series is a line of the plot: values by a number of sessions.
+// A series is a line of the plot: values by number of sessions.
 type series struct {
 	name   string
 	color  string
@@ -297,7 +298,7 @@ func plot(all []series) []byte {
 		}
 		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(line, " "), s.color)
 	}
-	// The names stand beside the ends of their lines, apart from each other.
+	// The names are beside the ends of their lines, without overlapping.
 	at := math.Inf(-1)
 	sorted := slices.SortedFunc(slices.Values(all), func(a, c series) int {
 		return cmp.Compare(y(a.points[len(a.points)-1][1]), y(c.points[len(c.points)-1][1]))

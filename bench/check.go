@@ -15,8 +15,8 @@ import (
 	"sync"
 )
 
-// tolerance is by how much a count may grow. Counts differ by about one in a hundred
-// from run to run, by what the collector and the scheduler do.
+// tolerance is the factor by which a count may grow. Counts differ by about one
+// percent from run to run, because of the garbage collector and the scheduler.
 const tolerance = 1.03
 
 // checkInstructions counts the instructions of the hot paths with valgrind, and
@@ -73,8 +73,8 @@ func checkInstructions(hot, file string, update bool) error {
 
 var counted = regexp.MustCompile(`Collected : (\d+)`)
 
-// instructions is how many instructions one of a path needs: the difference of two
-// runs, so that the start of the program is not counted.
+// instructions returns the number of instructions for one iteration of a path: the
+// difference of two runs, so that the start of the program is not counted.
 func instructions(hot, name string) (float64, error) {
 	few, many := 500, 2500
 	switch name {
@@ -101,7 +101,7 @@ func instructions(hot, name string) (float64, error) {
 	return (b - a) / float64(many-few), err
 }
 
-// readCounts reads what was counted before.
+// readCounts reads the earlier counts.
 func readCounts(file string) (map[string]float64, error) {
 	f, err := os.Open(filepath.Clean(file))
 	if err != nil {

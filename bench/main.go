@@ -1,6 +1,6 @@
-// Command bench measures Parley's SDK beside the official TypeScript SDK: both
-// drive the same fake CLI, one after the other, several times in turn, and what is
-// compared are the medians of one run.
+// Command bench measures Parley's SDK against the official TypeScript SDK: both
+// drive the same fake CLI alternately, several times, and the medians are
+// compared.
 //
 //	bench            runs everything and prints a table
 //	bench -n 11      with so many runs of each
@@ -10,8 +10,8 @@
 //	                     acp beside the reference adapter, and goose if PARLEY_GOOSE
 //	                     names it
 //
-// It is started by make bench, which builds the fake CLI, finds the official SDK
-// and allows no network except loopback.
+// make bench starts it. It builds the fake CLI, finds the official SDK and allows
+// no network except loopback.
 package main
 
 import (
@@ -104,16 +104,16 @@ func run(args []string) error {
 	return nil
 }
 
-// A measure is one thing that both SDKs are measured by.
+// A measure is one comparison of both SDKs.
 type measure struct {
 	name, title, unit string
 	args              []string
 	value             func(sample) float64
-	more              bool    // more is better
-	want              float64 // how many times better we want to be
+	more              bool    // higher is better
+	want              float64 // required factor by which ours is better
 }
 
-// A sample is what one run prints.
+// A sample is the output of one run.
 type sample struct {
 	PerSecond    float64 `json:"perSecond"`
 	Microseconds float64 `json:"microseconds"`
@@ -131,7 +131,7 @@ var measures = []measure{
 	{"memory20", "memory, 20 sessions", "MB", []string{"memory", "20"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 1},
 }
 
-// run measures both sides in turn and adds a row.
+// run measures both sides alternately and adds a row.
 func (m measure) run(b *board, bin, peers string, n int) error {
 	script := filepath.Join("bench", "peers", "typescript.mjs")
 	var theirs, ours []float64

@@ -21,10 +21,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// compareScale measures the memory of many sessions at once: agents as processes of
-// their own, the official ones and ours, and agents inside one process. Each has
-// answered once and waits. Of processes the memory is what they do not share, and
-// their part of what they do.
+// compareScale measures the memory of many concurrent sessions: official agents and
+// ours, each in its own process, and agents inside one process. Each has answered
+// once and waits. The memory of a process is its private memory plus its share of
+// the shared memory.
 func compareScale(b *board, official, ours string) error {
 	b.begin("Memory by the number of sessions", "claude", "Agents that have answered once and wait. Of processes it is the proportional set size of all of them; in process, the resident memory of the one process, both ends of the protocol included.")
 	theirs := series{name: "claude, processes", color: "#cf222e"}
@@ -68,7 +68,7 @@ func compareScale(b *board, official, ours string) error {
 	return nil
 }
 
-// processes is the memory of n commands that have answered once, in MB.
+// processes returns the memory of n commands that have answered once, in MB.
 func processes(cli string, n int) (mb float64, err error) {
 	dir, err := os.MkdirTemp("", "parley-bench-")
 	if err != nil {

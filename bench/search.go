@@ -14,7 +14,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/grep"
 )
 
-// A searching is one search that Grep or Glob and ripgrep do.
+// A searching is one search with Grep or Glob and with ripgrep.
 type searching struct {
 	title string
 	tool  tool.Tool
@@ -36,9 +36,9 @@ var searchings = []searching{
 	{"Glob **/*_test.go", glob.New(), map[string]any{"pattern": "**/*_test.go"}, []string{"--files", "-g", "**/*_test.go"}},
 }
 
-// compareSearch measures Grep and Glob beside ripgrep on the source of Go, one
-// search after the other, in turn. A call of the tool is in this process, as in the
-// agent; one of ripgrep is a process.
+// compareSearch measures Grep and Glob against ripgrep on the source of Go,
+// alternately. The tool runs in this process, as in the agent; ripgrep is a
+// process.
 func compareSearch(b *board, n int) error {
 	rg, err := exec.LookPath("rg")
 	if err != nil {
@@ -73,7 +73,7 @@ func compareSearch(b *board, n int) error {
 			}
 			ourWall := ms(time.Since(start))
 			if i == 0 {
-				continue // to warm up
+				continue // warm-up
 			}
 			theirs, ours = append(theirs, theirWall), append(ours, ourWall)
 		}

@@ -16,10 +16,10 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// compareSessions measures what a session costs: to append to it, to go on with a
-// long one, and to list many. The official CLI goes on with the same session, a
-// smaller one, since one of 1 GB is more than it takes; the official SDK lists the
-// same files. Without these the figures of ours are printed alone.
+// compareSessions measures the cost of a session: appending to it, resuming a long one,
+// and listing many. The official CLI resumes a smaller session, since it does not
+// support one of 1 GB; the official SDK lists the same files. Without these only our
+// figures are printed.
 func compareSessions(b *board, official, ours, peers string, n int) error {
 	dir, err := os.MkdirTemp("", "parley-bench-")
 	if err != nil {
@@ -55,7 +55,7 @@ func compareSessions(b *board, official, ours, peers string, n int) error {
 			cmd.Env = append(cmd.Env, "CLAUDE_CONFIG_DIR="+filepath.Join(home, ".claude"), "DISABLE_AUTO_COMPACT=1")
 		}
 		var theirs, mine, theirPeak, peak []float64
-		first, err := runCLI(ours, 0, resume) // which makes the index
+		first, err := runCLI(ours, 0, resume) // this run creates the index
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func appends(dir string, d session.Durability) ([]float64, error) {
 	return all, nil
 }
 
-// longSession writes a session of records of 10 KB below a home, whose last
+// longSession writes a session with records of 10 KB below a home directory, whose last
 // compaction is 1 MB before its end.
 func longSession(home string, records int) (id string, err error) {
 	id = session.NewID()
@@ -172,7 +172,7 @@ func listSessions(b *board, dir, peers string, n int) error {
 			return err
 		}
 	}
-	store := &session.Files{Dir: config, Durability: session.Write} // as the official SDK writes
+	store := &session.Files{Dir: config, Durability: session.Write} // as the official SDK does
 	id := ""
 	list := func() error {
 		all, err := session.List(context.Background(), store, nil)
@@ -182,7 +182,7 @@ func listSessions(b *board, dir, peers string, n int) error {
 		id = all[0].ID
 		return nil
 	}
-	first, err := times(1, list) // which keeps what it has read
+	first, err := times(1, list) // this call fills the cache
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func listSessions(b *board, dir, peers string, n int) error {
 	return nil
 }
 
-// times returns how long each call of f takes, in milliseconds.
+// times returns the duration of each call of f, in milliseconds.
 func times(n int, f func() error) (all []float64, err error) {
 	for range n {
 		start := time.Now()
@@ -215,8 +215,8 @@ func times(n int, f func() error) (all []float64, err error) {
 	return all, nil
 }
 
-// officialTimes returns how long a piece of JavaScript takes each time, which calls the
-// official SDK in the directory config, in milliseconds; nothing if that cannot be had.
+// officialTimes returns the durations of a piece of JavaScript that calls the official
+// SDK in the directory config, in milliseconds; nothing if the SDK is not available.
 func officialTimes(peers, home, config string, n int, script string) (all []float64) {
 	sdk := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk", "sdk.mjs")
 	cmd := exec.Command("node", "--input-type=module", "-e", `

@@ -1,12 +1,12 @@
-// Package console is the page of parley serve: it watches, approves and steers sessions in
-// a browser.
+// Package console is the web page of parley serve: it watches, approves and steers
+// sessions in a browser.
 //
-// The page is plain ES modules and CSS, embedded here and built by nothing. Two files are
-// from others, whole and unchanged; page/vendor.txt says which. The page holds no data: it
-// logs in and reads everything from the API of package serve, whose documentation says
-// how. Everything that a model or a tool wrote reaches the page as text. [Markdown] and
-// [Diff] turn it into trees, from which the page builds elements of a fixed list, never
-// from HTML.
+// The page consists of plain ES modules and CSS, embedded here without a build step. Two
+// files are from third parties, complete and unchanged; page/vendor.txt lists them. The
+// page holds no data: it logs in and reads everything from the API of package serve, which
+// documents it. Text that a model or a tool wrote always reaches the page as text.
+// [Markdown] and [Diff] turn it into trees, from which the page builds elements of a fixed
+// list, never from HTML.
 package console
 
 import (
@@ -24,7 +24,7 @@ import (
 //go:embed page
 var page embed.FS
 
-// types are the kinds of files that the page has, by how their names end.
+// types maps file name suffixes of the page to content types.
 var types = map[string]string{
 	".html":        "text/html; charset=utf-8",
 	".js":          "text/javascript; charset=utf-8",
@@ -33,14 +33,14 @@ var types = map[string]string{
 	".webmanifest": "application/manifest+json",
 }
 
-// A file is one that the page is made of.
+// A file is a file of the page.
 type file struct {
 	kind           string
 	tag            string // changes whenever the file does
 	whole, smaller []byte // smaller is compressed
 }
 
-// files are the files of the page by their paths.
+// files holds the files of the page by path.
 var files = sync.OnceValue(func() map[string]*file {
 	all := map[string]*file{}
 	list, err := page.ReadDir("page")

@@ -12,7 +12,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// A Node is a piece of a text: an element of the page, or text alone if it has no tag.
+// A Node is a part of a text: an element of the page, or only text if it has no tag.
 type Node struct {
 	Tag   string `json:"tag,omitempty"`
 	Text  string `json:"text,omitempty"`
@@ -23,14 +23,14 @@ type Node struct {
 }
 
 const (
-	maxText  = 1 << 20 // a longer text is shown as it is
-	maxDepth = 40      // what is nested deeper is shown as text
+	maxText  = 1 << 20 // a longer text is shown unparsed
+	maxDepth = 40      // deeper nesting is shown as text
 )
 
 var reader = goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser()
 
-// Markdown reads a text that a model wrote. HTML in it is text. Pictures are links: the page
-// loads nothing from elsewhere.
+// Markdown parses a text that a model wrote. HTML in it is text. Pictures are links: the
+// page loads nothing from other sites.
 func Markdown(source string) []Node {
 	if len(source) > maxText {
 		return []Node{{Tag: "pre", Nodes: []Node{{Text: source}}}}
@@ -54,7 +54,7 @@ func (m *markdown) children(n ast.Node, depth int) (out []Node) {
 	return out
 }
 
-// node returns what a node is on the page.
+// node converts a node for the page.
 func (m *markdown) node(n ast.Node, depth int) []Node {
 	if depth > maxDepth {
 		return []Node{{Text: m.plain(n)}}
@@ -78,7 +78,7 @@ func (m *markdown) node(n ast.Node, depth int) []Node {
 		return wrap("p")
 	case *ast.TextBlock:
 		return m.children(n, depth)
-	case *ast.Heading: // the page has the larger ones itself
+	case *ast.Heading: // the page itself uses the larger ones
 		return wrap("h" + strconv.Itoa(min(6, n.Level+3)))
 	case *ast.Blockquote:
 		return wrap("blockquote")
@@ -127,7 +127,7 @@ func (m *markdown) cells(row ast.Node, tag string, depth int) (out []Node) {
 	return out
 }
 
-// link returns a link, or what it says and where it leads if that is nothing to open.
+// link returns a link, or its text and address if the address cannot be opened.
 func link(href string, nodes []Node) []Node {
 	if u, err := url.Parse(href); err == nil {
 		switch strings.ToLower(u.Scheme) {
@@ -138,7 +138,7 @@ func link(href string, nodes []Node) []Node {
 	return append(nodes, Node{Text: " (" + href + ")"})
 }
 
-// plain returns the text of a node as it was written.
+// plain returns the source text of a node.
 func (m *markdown) plain(n ast.Node) string {
 	var b strings.Builder
 	switch n := n.(type) {
@@ -168,15 +168,15 @@ func (m *markdown) plain(n ast.Node) string {
 // A Line is a line of a diff.
 type Line struct {
 	Kind string `json:"kind"`          // "file", "hunk", "add", "del" or "same"
-	Old  int    `json:"old,omitempty"` // its number before
-	New  int    `json:"new,omitempty"` // and after
+	Old  int    `json:"old,omitempty"` // its old line number
+	New  int    `json:"new,omitempty"` // its new line number
 	Text string `json:"text"`
 }
 
-// Diff reads a unified diff. Lines that are none of one are shown as they are.
+// Diff parses a unified diff. Lines that are not part of a diff are shown unchanged.
 func Diff(source string) (out []Line) {
-	before, after := 0, 0 // the numbers of the next lines
-	left, right := 0, 0   // how many lines the hunk still has
+	before, after := 0, 0 // numbers of the next lines
+	left, right := 0, 0   // remaining lines of the hunk
 	for l := range strings.SplitSeq(strings.TrimSuffix(source, "\n"), "\n") {
 		if left <= 0 && right <= 0 {
 			if b, bn, a, an, ok := hunk(l); ok {
@@ -208,7 +208,7 @@ func Diff(source string) (out []Line) {
 	return out
 }
 
-// hunk reads a line such as "@@ -1,3 +1,4 @@".
+// hunk parses a line such as "@@ -1,3 +1,4 @@".
 func hunk(l string) (before, beforeN, after, afterN int, ok bool) {
 	rest, ok := strings.CutPrefix(l, "@@ -")
 	if !ok {

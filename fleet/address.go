@@ -9,10 +9,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// clusterName is that of every cluster of embedded servers.
+// clusterName is the name of every cluster of embedded servers.
 const clusterName = "parley"
 
-// setAddresses sets where the server listens and what it joins.
+// setAddresses sets the addresses on which the server listens and which it joins.
 func (cfg ServerConfig) setAddresses(opts *server.Options) (err error) {
 	if cfg.Listen != "" {
 		if opts.Host, opts.Port, err = splitAddress(cfg.Listen); err != nil {
@@ -52,7 +52,7 @@ func (cfg ServerConfig) setAddresses(opts *server.Options) (err error) {
 	return nil
 }
 
-// splitAddress takes "host:port" apart. The port 0 means any.
+// splitAddress splits "host:port". The port 0 means any.
 func splitAddress(s string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(s)
 	if err == nil {

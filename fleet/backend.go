@@ -16,39 +16,41 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A Config says where a [Backend] keeps sessions.
+// A Config configures a [Backend].
 type Config struct {
 	// Conn is the connection to NATS. It is required. The backend does not close it.
 	Conn *nats.Conn
-	// Name is the beginning of all subjects and streams, so that fleets can share a
-	// cluster. It has lower-case letters and digits. Empty means "parley".
+	// Name is the prefix of all subjects and streams, so that fleets can share a cluster.
+	// It consists of lower-case letters and digits. Empty means "parley".
 	Name string
-	// Replicas is how many servers store each entry: 1 or 3. Zero means 1. It counts when
-	// the streams are created.
+	// Replicas is how many servers store each entry: 1 or 3. Zero means 1. It applies
+	// when the streams are created.
 	Replicas int
-	// Lease is how long a process that is silent keeps its sessions. Zero means 30
-	// seconds. It counts when the streams are created.
+	// Lease is how long an unresponsive process keeps its sessions. Zero means 30
+	// seconds. It applies when the streams are created.
 	Lease time.Duration
-	// MustExist says that Open fails if there is no fleet of that name, instead of creating it.
+	// MustExist makes Open fail if there is no fleet of that name, instead of creating
+	// it.
 	MustExist bool
 	// Worker is the name of this process, for people. Empty means its id.
 	Worker string
 }
 
-// Backend is a [hub.Backend] on NATS JetStream. Each one is a process of its own to the
-// others. Close it to give up its leases.
+// Backend is a [hub.Backend] on NATS JetStream. Each Backend counts as a separate
+// process. Close it to release its leases.
 type Backend struct {
 	cfg   Config
 	nc    *nats.Conn
 	js    jetstream.JetStream
 	id    string // of this process
 	blobs jetstream.ObjectStore
-	// leases says who holds each session; workers, whose entries expire, who is alive.
+	// leases holds the process of each session; workers, whose entries expire, holds the
+	// live processes.
 	leases, workers jetstream.KeyValue
 	state           jetstream.KeyValue // see stateKV
 
 	mu    sync.Mutex
-	tails map[string]tail // of logs: where this process believes they end
+	tails map[string]tail // the ends of logs, as far as this process knows
 	began map[string]*hub.Created
 	index *index // of all sessions; nil until it is needed
 
@@ -62,12 +64,12 @@ type Backend struct {
 
 var _ hub.Backend = (*Backend)(nil)
 
-// Metrics count what a backend has seen since it was opened.
+// Metrics count events since a backend was opened.
 type Metrics struct {
-	Appends   atomic.Int64 // messages that were stored in a log
-	Fenced    atomic.Int64 // appends that were refused because another process owns the session
-	Retries   atomic.Int64 // publishes that were repeated: no leader, no answer, or one in flight
-	Takeovers atomic.Int64 // leases that were taken from a process that had died or was silent
+	Appends   atomic.Int64 // messages stored in a log
+	Fenced    atomic.Int64 // appends that failed because another process owns the session
+	Retries   atomic.Int64 // repeated publishes: no leader, no answer, or one in flight
+	Takeovers atomic.Int64 // leases taken from a process that had died or was unresponsive
 }
 
 // Metrics returns the counters of the backend.
@@ -139,7 +141,7 @@ const (
 
 func (b *Backend) stream(kind string) string { return b.cfg.Name + "-" + kind }
 
-// createStreams makes what is not there. Another process may do the same meanwhile.
+// createStreams creates the missing streams. Another process may do the same meanwhile.
 func (b *Backend) createStreams(ctx context.Context) error {
 	n := b.cfg.Name
 	for _, kind := range []string{logStream, inStream, workStream} {
@@ -154,7 +156,7 @@ func (b *Backend) createStreams(ctx context.Context) error {
 		if err := b.create(ctx, func(ctx context.Context) error {
 			_, err := b.js.CreateStream(ctx, cfg)
 			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				err = nil // it has other replicas than these: a fleet changes those on purpose only
+				err = nil // its number of replicas differs: a fleet changes that only on purpose
 			}
 			return err
 		}); err != nil {
@@ -191,8 +193,8 @@ func (b *Backend) createStreams(ctx context.Context) error {
 	})
 }
 
-// create calls f until it works: a cluster that was just started has no leader yet, and
-// another process may create the same.
+// create retries f until it succeeds: a new cluster has no leader yet, and another
+// process may create the same streams.
 func (b *Backend) create(ctx context.Context, f func(context.Context) error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		try, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -222,7 +224,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Close gives up all leases and ends what the backend does in the background.
+// Close releases all leases and ends the background work of the backend.
 func (b *Backend) Close() error {
 	b.beat.closeAll()
 	b.stop()

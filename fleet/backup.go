@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Backup writes all sessions of a fleet to a directory that is empty or does not exist, while the
-// fleet works. Entries that are accepted meanwhile may be part of it.
+// Backup writes all sessions of a running fleet to a directory that is empty or does not exist.
+// Entries that are accepted meanwhile may be part of it.
 func Backup(ctx context.Context, nc *nats.Conn, fleet, dir string, report func(string)) error {
 	if s, err := stateOf(ctx, nc, fleet+"-"+logStream); err != nil || s == nil {
 		return errors.Join(fmt.Errorf("fleet: there is no fleet %q to write a backup of", fleet), err)
@@ -26,7 +26,7 @@ func Backup(ctx context.Context, nc *nats.Conn, fleet, dir string, report func(s
 	return writeSnapshots(ctx, nc, keptStreams(fleet), dir, report)
 }
 
-// Restore reads a backup into a fleet that has no sessions. It keeps the number of replicas. Start
+// Restore reads a backup into a fleet without sessions. It keeps the number of replicas. Start
 // workers after it.
 func Restore(ctx context.Context, nc *nats.Conn, fleet, dir string, report func(string)) error {
 	if _, err := os.Stat(filepath.Join(dir, fleet+"-"+logStream)); err != nil {

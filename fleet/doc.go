@@ -1,8 +1,8 @@
 // Package fleet runs the sessions of a hub on many machines.
 //
-// A [Backend] stores journals, inboxes and leases in NATS JetStream, embedded in this
-// process ([StartServer]) or in a cluster that exists. Every process that opens one with the
-// same name sees the same sessions: it can run them, show them, and answer their questions.
+// A [Backend] stores journals, inboxes and leases in NATS JetStream, embedded in this process
+// ([StartServer]) or in an existing cluster. Every process that opens one with the same name
+// sees the same sessions: it can run them, show them, and answer their questions.
 //
 //	s, err := fleet.StartServer(fleet.ServerConfig{Name: "one", Dir: dir})
 //	nc, err := fleet.Connect(s)
@@ -11,10 +11,10 @@
 //
 // # The log is the lock
 //
-// Each session is one subject of one stream. An append names the message that it expects to
-// be the last one of its session, and the server refuses it otherwise. So a process that
-// was paused, and whose session another one took meanwhile, can write nothing. Leases only
-// say who should try.
+// Each session is one subject of one stream. An append names the message that it expects to be
+// the last of its session, and otherwise the server rejects it. So a process that was paused,
+// and whose session another process took over meanwhile, cannot write. Leases only determine
+// who should try.
 //
 // # What is where
 //
@@ -26,6 +26,6 @@
 //	KV <name>-workers           which processes are alive; entries expire
 //	Objects <name>-blobs        entries of more than 256 KB
 //
-// Viewers need no consumer: they subscribe to what the server republishes, read what is stored,
-// and leave out by its sequence what they have seen.
+// Viewers need no consumer: they subscribe to the messages that the server republishes, read
+// the stored messages, and skip duplicates by sequence.
 package fleet

@@ -20,13 +20,13 @@ type stored struct {
 	data    []byte
 }
 
-// number returns the value of a header that is one.
+// number returns the value of a numeric header.
 func (s *stored) number(name string) uint64 {
 	n, _ := strconv.ParseUint(s.header.Get(name), 10, 64)
 	return n
 }
 
-// A getRequest asks for messages. Only some of its members go together.
+// A getRequest requests messages. Only some of its members can be combined.
 type getRequest struct {
 	Seq      uint64 `json:"seq,omitempty"`
 	LastFor  string `json:"last_by_subj,omitempty"`
@@ -37,8 +37,8 @@ type getRequest struct {
 	MultiLast []string `json:"multi_last,omitempty"`
 }
 
-// leaderGet asks the leader of a stream for one message. It is nil if there is none. Other
-// servers may not have the last ones yet.
+// leaderGet requests one message from the leader of a stream. It is nil if there is none. Other
+// servers may not have the latest messages yet.
 func (b *Backend) leaderGet(ctx context.Context, kind string, req getRequest) (*stored, error) {
 	var resp struct {
 		Message struct {
@@ -66,7 +66,7 @@ func (b *Backend) leaderGet(ctx context.Context, kind string, req getRequest) (*
 	return m, nil
 }
 
-// parseDirect reads the answer to a direct get.
+// parseDirect parses the response to a direct get.
 func parseDirect(m *nats.Msg) (*stored, error) {
 	s := &stored{subject: m.Header.Get("Nats-Subject"), header: m.Header, data: m.Data}
 	if s.seq = s.number(headerSeq); s.seq == 0 {
@@ -76,14 +76,14 @@ func parseDirect(m *nats.Msg) (*stored, error) {
 	return s, nil
 }
 
-// How much one request for many messages returns at most.
+// Limits of one request for many messages.
 const (
 	batchCount = 1000
 	batchBytes = 8 << 20
 )
 
-// directGet asks any server that has the stream for messages of a subject, from a sequence
-// on. It returns none if that server has none, which may lag behind the leader.
+// directGet requests messages of a subject, from a sequence on, from any server that has the
+// stream. It returns none if that server, which may lag behind the leader, has none.
 func (b *Backend) directGet(ctx context.Context, kind, subject string, from uint64, count int) ([]*stored, error) {
 	return b.direct(ctx, b.stream(kind), getRequest{Seq: max(from, 1), NextFor: subject, Batch: count, MaxBytes: batchBytes})
 }
@@ -91,7 +91,7 @@ func (b *Backend) directGet(ctx context.Context, kind, subject string, from uint
 // errTooMany is returned when a request matches too many subjects.
 var errTooMany = errors.New("fleet: too many subjects for one request")
 
-// direct asks any server that has the stream.
+// direct sends a request to any server that has the stream.
 func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]*stored, error) {
 	data, err := json.Marshal(req)
 	if err != nil {
@@ -116,7 +116,7 @@ func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case err != nil:
-			return all, err // the answers before it are good
+			return all, err // the messages before it are valid
 		}
 		switch m.Header.Get("Status") {
 		case "":
@@ -136,15 +136,15 @@ func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]
 }
 
 // each calls f with the messages of a subject with sequences from through to, in order, until f
-// returns false. The one with the sequence to exists, so it waits for servers that lag.
+// returns false. The message with the sequence to exists, so each waits for servers that lag.
 func (b *Backend) each(ctx context.Context, kind, subject string, from, to uint64, f func(*stored) (bool, error)) (goOn bool, err error) {
-	count := 16 // most readers want little
+	count := 16 // most readers need few
 	for from <= to {
 		all, err := b.directGet(ctx, kind, subject, from, count)
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
-		if len(all) == 0 { // no answer, or a server that lags: the leader knows
+		if len(all) == 0 { // no answer, or a server that lags: ask the leader
 			m, leaderErr := b.leaderGet(ctx, kind, getRequest{Seq: from, NextFor: subject})
 			if leaderErr != nil {
 				return false, errors.Join(leaderErr, err)
@@ -168,8 +168,8 @@ func (b *Backend) each(ctx context.Context, kind, subject string, from, to uint6
 	return true, nil
 }
 
-// search returns the sequence of the first message of a subject, up to the one with the
-// sequence to, whose number is at least n. That of the last one is.
+// search returns the sequence of the first message of a subject, up to the sequence to, whose
+// number is at least n. The last message satisfies this.
 func (b *Backend) search(ctx context.Context, kind, subject string, n, to uint64) (uint64, error) {
 	from := uint64(1)
 	if n == 0 {

@@ -18,20 +18,20 @@ func (b *Backend) inSubject(id, token string) string {
 	return b.cfg.Name + "." + inStream + "." + id + "." + token
 }
 
-// keyToken returns the part of a subject that stands for the key of an item.
+// keyToken returns the part of a subject for the key of an item.
 func keyToken(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:16])
 }
 
-// An inboxItem is an item as it is stored.
+// An inboxItem is the stored form of an item.
 type inboxItem struct {
 	Key  string          `json:"key"`
 	Time time.Time       `json:"time"`
 	Data json.RawMessage `json:"data"`
 }
 
-// item returns the item that a message holds.
+// item decodes the item in a message.
 func (b *Backend) item(ctx context.Context, m *stored) (hub.Item, error) {
 	data, err := b.resolve(ctx, m.data)
 	if err != nil {
@@ -44,8 +44,8 @@ func (b *Backend) item(ctx context.Context, m *stored) (hub.Item, error) {
 	return hub.Item{Number: m.number(headerN), Key: in.Key, Time: in.Time, Data: in.Data}, nil
 }
 
-// Put implements [hub.Backend]. Each item has a subject of its own, so it is created once; all
-// of an inbox are numbered in order, because each names the one before it.
+// Put implements [hub.Backend]. Each item has its own subject, so it is created once; the
+// items of an inbox are numbered in order, because each names the one before it.
 func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
 	if err := errors.Join(ctx.Err(), hub.CheckID(id), hub.CheckItem(item)); err != nil {
 		return hub.Item{}, err
@@ -66,7 +66,7 @@ func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 		if err != nil {
 			return hub.Item{}, err
 		}
-		// Behind the last one: what comes later changes that.
+		// After the last item: a later item changes that.
 		if there, err := b.leaderGet(ctx, inStream, getRequest{LastFor: subject}); err != nil {
 			return hub.Item{}, err
 		} else if there != nil {
@@ -80,7 +80,7 @@ func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 		case errors.As(err, &wrong):
 		case err != nil:
 			return hub.Item{}, err
-		case duplicate && try > 10: // it was removed with its session a moment ago
+		case duplicate && try > 10: // it was just removed with its session
 			name = subject + "." + number(t.seq)
 		case duplicate:
 		default:
@@ -95,8 +95,8 @@ func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 	}
 }
 
-// wakeLater notes that a session has work to do, and does not wait for it: whoever put the
-// item noted it before, and a worker that rested in between must learn of it again.
+// wakeLater records that a session has work to do, without waiting. The sender of the item has
+// recorded it before, but a worker that rested in between must be notified again.
 func (b *Backend) wakeLater(id string) {
 	if id != hub.SchedulesID { // its owner never rests
 		b.nc.PublishMsg(b.workMsg(b.ctx, id))

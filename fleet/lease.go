@@ -14,10 +14,10 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// A lease says who runs a session, for liveness: safety is the fence of the log. All leases
-// of a process live as long as its one entry in the bucket of workers, which it renews and
-// which expires by the clock of the servers. A process whose entry is there and that does
-// not answer any more, because its connection is gone, has died.
+// A lease determines who runs a session, for liveness: safety comes from the fence of the log. All
+// leases of a process last as long as its single entry in the bucket of workers, which it renews
+// and which expires by the servers' clock. A process that has an entry but does not answer,
+// because its connection is gone, has died.
 
 // A holder is the value of a lease.
 type holder struct {
@@ -25,7 +25,7 @@ type holder struct {
 	Name string `json:"name"` // for people
 }
 
-// A WorkerInfo is what a process tells the others about itself.
+// A WorkerInfo is the information that a process publishes about itself.
 type WorkerInfo struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
@@ -35,8 +35,8 @@ type WorkerInfo struct {
 	Sessions int `json:"sessions"`
 	Waiting  int `json:"waiting,omitempty"`
 	Slots    int `json:"slots,omitempty"`
-	// Machine and Warm say which files it has: those of the sessions that ran there last, and
-	// mirrors of repositories.
+	// Machine and Warm describe the files that it has: those of the sessions that ran there last,
+	// and mirrors of repositories.
 	Machine string   `json:"machine,omitempty"`
 	Warm    []string `json:"warm,omitempty"`
 }
@@ -52,10 +52,10 @@ type beat struct {
 	files   *workspace.Manager // nil if there are no workspaces
 }
 
-// workerSubject is where a process answers that it is alive.
+// workerSubject returns the subject on which a process answers that it is alive.
 func (b *Backend) workerSubject(id string) string { return b.cfg.Name + ".worker." + id }
 
-// Announce sets what the others see of this process, and starts to tell them.
+// Announce sets the information about this process, and starts to publish it.
 func (b *Backend) Announce(ctx context.Context, version string, slots int) error {
 	b.beat.mu.Lock()
 	b.beat.info.Version, b.beat.info.Slots = version, slots
@@ -63,7 +63,7 @@ func (b *Backend) Announce(ctx context.Context, version string, slots int) error
 	return b.startBeat(ctx)
 }
 
-// startBeat writes the entry of this process and keeps it.
+// startBeat writes the entry of this process and keeps it alive.
 func (b *Backend) startBeat(ctx context.Context) error {
 	b.beat.mu.Lock()
 	defer b.beat.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *Backend) startBeat(ctx context.Context) error {
 			m.Respond(nil)
 			return
 		}
-		b.beat.lose(string(m.Data)) // another process has taken this session
+		b.beat.lose(string(m.Data)) // another process has taken over this session
 	})
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
@@ -104,8 +104,8 @@ func (b *Backend) putBeat(ctx context.Context, info WorkerInfo) error {
 	})
 }
 
-// keepBeat renews the entry of this process. When it could not for as long as it lasts, all
-// leases are lost. Only the clock of this process that never jumps counts.
+// keepBeat renews the entry of this process. If it fails for as long as the entry lasts, all
+// leases are lost. It uses only the monotonic clock of this process.
 func (b *Backend) keepBeat() {
 	renewed, reconnects := time.Now(), b.nc.Stats().Reconnects
 	tick := time.NewTicker(b.cfg.Lease / 4)
@@ -211,7 +211,7 @@ func (l *lease) lose() { l.lostOnce.Do(func() { close(l.lost) }) }
 // Lost implements [hub.Lease].
 func (l *lease) Lost() <-chan struct{} { return l.lost }
 
-// markerTime is how long a lease that was given up leaves a mark.
+// markerTime is how long a released lease leaves a marker.
 const markerTime = 2 * time.Second
 
 // Close implements [hub.Lease].
@@ -230,7 +230,8 @@ func (l *lease) Close() error {
 		if l.b.nc.IsClosed() {
 			return
 		}
-		// Also if it was lost: nobody else may have taken it. The revision is that of this lease.
+		// Also if it was lost: perhaps nobody else has taken it. The revision is that of this
+		// lease.
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
 		defer cancel()
 		l.b.create(ctx, func(ctx context.Context) error {
@@ -274,7 +275,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		}
 		old, err := b.leases.Get(ctx, id)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return hub.ErrLocked // it is changing hands
+			return hub.ErrLocked // it is changing owners
 		}
 		if err != nil {
 			return err
@@ -316,9 +317,9 @@ func (t *beat) holds(id string) bool {
 	return t.held[id] != nil
 }
 
-// alive reports whether a process can still run its sessions: it has an entry that did not
-// expire, and answers. One that does not answer because it is paused has a connection, so
-// its entry decides; one that was killed has none, which is known at once.
+// alive reports whether a process can still run its sessions: its entry has not expired, and it
+// answers. A paused process does not answer but has a connection, so its entry decides; a killed
+// process has no connection, which is known at once.
 func (b *Backend) alive(ctx context.Context, id string) (bool, error) {
 	_, err := b.workers.Get(ctx, id)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -338,17 +339,19 @@ func (b *Backend) alive(ctx context.Context, id string) (bool, error) {
 	return false, nil
 }
 
-// Nobody must answer for a process for goneTime until its sessions are taken: it may be connecting
-// again. One that does not answer within answerTime is slow or paused, and its entry decides.
+// The sessions of a process are taken over only if nobody answers for it for goneTime: it may be
+// reconnecting. A process that does not answer within answerTime is slow or paused, and its entry
+// decides.
 const (
 	goneTime   = 1200 * time.Millisecond
 	answerTime = 500 * time.Millisecond
 )
 
-// An absence is how long nobody has answered for a process, as far as this one has seen.
+// An absence is the time for which nobody has answered for a process, as far as this process
+// knows.
 type absence struct{ since, until time.Time }
 
-// gone asks once for a process. It reports whether nobody has answered for it for goneTime.
+// gone checks once for a process. It reports whether nobody has answered for it for goneTime.
 func (b *Backend) gone(ctx context.Context, id string) bool {
 	began := time.Now()
 	try, cancel := context.WithTimeout(ctx, answerTime)
@@ -362,7 +365,7 @@ func (b *Backend) gone(ctx context.Context, id string) bool {
 		return false
 	}
 	now := time.Now()
-	for other, a := range t.away { // nobody asked lately: it may have come back meanwhile
+	for other, a := range t.away { // not checked lately: it may have returned meanwhile
 		if now.Sub(a.until) > 5*goneTime {
 			delete(t.away, other)
 		}
@@ -384,7 +387,7 @@ func (t *beat) awaySince(id string) (time.Time, bool) {
 	return a.since, ok
 }
 
-// Workers returns the processes that are alive.
+// Workers returns the live processes.
 func (b *Backend) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 	entries, err := b.last(ctx, "KV_"+b.cfg.Name+"-"+workerKV)
 	if err != nil {
@@ -399,7 +402,7 @@ func (b *Backend) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 	return all, nil
 }
 
-// holderIDs returns who has the leases, by session.
+// holderIDs returns the holders of leases, by session.
 func (b *Backend) holderIDs(ctx context.Context) (map[string]holder, error) {
 	entries, err := b.last(ctx, "KV_"+b.cfg.Name+"-"+leaseKV)
 	if err != nil {
@@ -415,22 +418,22 @@ func (b *Backend) holderIDs(ctx context.Context) (map[string]holder, error) {
 	return all, nil
 }
 
-// A Status is what a fleet is doing.
+// A Status is the state of a fleet.
 type Status struct {
 	Workers []WorkerInfo `json:"workers"`
-	// Queued is how many sessions have work and no worker, Running how many have one.
+	// Queued is how many sessions have work and no worker, and Running how many have one.
 	Queued  int `json:"queued"`
 	Running int `json:"running"`
 	// Waiting is how many of those wait for a person.
 	Waiting int `json:"waiting"`
 	// Oldest is how long the oldest of the queued ones has waited.
 	Oldest   time.Duration `json:"oldest"`
-	Sessions int           `json:"sessions"` // all that exist
+	Sessions int           `json:"sessions"` // number of existing sessions
 	// Owners are the names of the workers, by session.
 	Owners map[string]string `json:"owners,omitempty"`
 }
 
-// Status returns what the fleet is doing.
+// Status returns the state of the fleet.
 func (b *Backend) Status(ctx context.Context) (*Status, error) {
 	workers, err := b.Workers(ctx)
 	if err != nil {

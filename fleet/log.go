@@ -17,11 +17,11 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// A tail is where a journal or an inbox ends.
+// A tail is the end of a journal or an inbox.
 type tail struct {
 	seq  uint64 // of the last message; 0 means none
 	n    uint64 // the last number
-	trim uint64 // entries with numbers below it are gone
+	trim uint64 // entries with numbers below it were removed
 }
 
 func tailOf(m *stored) tail {
@@ -33,8 +33,8 @@ func tailOf(m *stored) tail {
 
 func (b *Backend) logSubject(id string) string { return b.cfg.Name + "." + logStream + "." + id }
 
-// readTail asks the leader where a journal ends. It does not return an end before the one
-// that this process has seen already, unless the session was deleted.
+// readTail requests the end of a journal from the leader. It does not return an end before
+// the one that this process has already seen, unless the session was deleted.
 func (b *Backend) readTail(ctx context.Context, id string) (tail, error) {
 	m, err := b.leaderGet(ctx, logStream, getRequest{LastFor: b.logSubject(id)})
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *Backend) knownTail(id string) (tail, bool) {
 	return t, ok
 }
 
-// maxTails is how many ends are remembered. To ask for one costs a request.
+// maxTails is how many ends are cached. Without the cache each costs a request.
 const maxTails = 4096
 
 func (b *Backend) setTail(id string, t tail) {
@@ -67,14 +67,14 @@ func (b *Backend) setTail(id string, t tail) {
 	b.tails[id] = t
 }
 
-// maxMessage is how large a message is at most. An entry that is larger goes to the object
-// store first, and the message refers to it.
+// maxMessage is the maximum size of a message. A larger entry goes to the object store first,
+// and the message refers to it.
 const maxMessage = 256 << 10
 
-// blobMark begins a line that names an object in place of an entry or an item.
+// blobMark begins a line that names an object instead of an entry or an item.
 const blobMark = '@'
 
-// putBlob stores something large and returns the line that refers to it.
+// putBlob stores large data and returns the line that refers to it.
 func (b *Backend) putBlob(ctx context.Context, id string, data []byte) ([]byte, error) {
 	sum := sha256.Sum256(data)
 	name := id + "/" + hex.EncodeToString(sum[:])
@@ -94,7 +94,7 @@ func (b *Backend) putBlob(ctx context.Context, id string, data []byte) ([]byte, 
 	}
 }
 
-// resolve returns the data that a line stands for.
+// resolve returns the data for a line.
 func (b *Backend) resolve(ctx context.Context, line []byte) ([]byte, error) {
 	if len(line) == 0 || line[0] != blobMark {
 		return line, nil
@@ -115,14 +115,15 @@ func (b *Backend) resolve(ctx context.Context, line []byte) ([]byte, error) {
 	}
 }
 
-// A chunk is the entries of one message.
+// A chunk holds the entries of one message.
 type chunk struct {
 	data  []byte
 	n     uint64   // the last number in it, 0 if there is none
 	blobs []string // objects that it refers to
 }
 
-// pack makes as few messages as possible of entries, which are stored all or none each.
+// pack packs entries into as few messages as possible. Each message is stored completely or
+// not at all.
 func (b *Backend) pack(ctx context.Context, id string, entries []hub.Entry) (all []chunk, err error) {
 	var c chunk
 	for i := range entries {
@@ -177,13 +178,13 @@ func (b *Backend) Append(ctx context.Context, id string, expect uint64, entries 
 	return nil
 }
 
-// appendChunk stores one message at the end of a journal whose last number is expect. Trim,
-// unless it is 0, is the first number that is not gone. The name is for this message alone.
+// appendChunk stores one message at the end of a journal whose last number is expect. trim,
+// unless it is 0, is the first number that was not removed. name identifies this message.
 //
-// This is the fence: the server stores the message only if the journal ends with the
-// message that this process has seen as its last one. If it does not, that one and those
-// behind it decide. Titles and the like come without a number, so they are no reason to stop;
-// an owner entry has one.
+// This is the fence: the server stores the message only if the journal ends with the message
+// that this process has seen last. If it does not, that message and those after it decide.
+// Titles and similar records have no number, so they are no reason to stop; an owner entry
+// has one.
 func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c chunk, trim uint64, name string) error {
 	subject := b.logSubject(id)
 	t, known := b.knownTail(id)
@@ -209,7 +210,7 @@ func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c c
 		if !errors.As(err, &wrong) {
 			return err
 		}
-		// An earlier try may have been stored, though no answer came.
+		// An earlier attempt may have been stored, although no answer arrived.
 		first, err := b.leaderGet(ctx, logStream, getRequest{Seq: t.seq + 1, NextFor: subject})
 		if err != nil {
 			return err
@@ -251,14 +252,14 @@ func (b *Backend) read(ctx context.Context, id string, after uint64, follow bool
 	if err := hub.CheckID(id); err != nil {
 		return err
 	}
-	begun := false // everything from here on is behind the number after
+	begun := false // everything from here on is after the number after
 	return b.follow(ctx, follow, &reading{
 		kind: logStream, subject: b.logSubject(id), live: b.cfg.Name + ".live." + logStream + "." + id, from: after,
 		least:  func() uint64 { t, _ := b.knownTail(id); return t.seq },
 		pieces: b.pieceSubject(id), piece: func(data []byte) bool { return yield(hub.Entry{Kind: hub.KindLive, Data: data}, nil) },
 	}, func(m *stored, t tail) (bool, error) {
 		lines := bytes.Split(m.data, []byte("\n"))
-		if len(m.data) == 0 { // it only says what is gone
+		if len(m.data) == 0 { // it only records what was removed
 			lines = nil
 		}
 		entries := make([]hub.Entry, len(lines))
@@ -291,7 +292,7 @@ func (b *Backend) read(ctx context.Context, id string, after uint64, follow bool
 	})
 }
 
-// A reading says what to follow.
+// A reading describes what to follow.
 type reading struct {
 	kind, subject, live string
 	from                uint64 // the number to begin with
@@ -300,8 +301,8 @@ type reading struct {
 	least               func() uint64 // the sequence up to which there are messages for sure
 }
 
-// pollTime is how often a reader asks for the end of what it follows: live messages can be
-// lost when a connection breaks.
+// pollTime is how often a reader polls the end of what it follows, because live messages can
+// be lost when a connection breaks.
 const pollTime = 5 * time.Second
 
 // subscribe subscribes to subjects; empty ones are left out.
@@ -327,9 +328,9 @@ func (b *Backend) subscribe(to chan *nats.Msg, subjects ...string) (stop func(),
 }
 
 // follow calls f with the messages of a journal or an inbox, from the first one whose number
-// is at least that of the reading on, until f returns false. Without follow it ends with the
-// last one. There is no consumer: it subscribes, then reads the log, and leaves out
-// by its sequence what it has seen.
+// is at least that of the reading, until f returns false. Without follow it ends with the
+// last one. There is no consumer: it subscribes, then reads the log, and skips duplicates by
+// sequence.
 func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*stored, tail) (bool, error)) error {
 	var live chan *nats.Msg
 	if follow {
@@ -343,9 +344,9 @@ func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*s
 			return context.Cause(ctx)
 		}
 	}
-	var last uint64 // the sequence of the last message that f got
+	var last uint64 // the sequence of the last message passed to f
 	started := false
-	// catchUp reads what is stored.
+	// catchUp reads the stored messages.
 	catchUp := func(least uint64) (bool, error) {
 		m, err := b.leaderGet(ctx, r.kind, getRequest{LastFor: r.subject})
 		if err != nil {
@@ -425,7 +426,7 @@ func (b *Backend) Trim(ctx context.Context, id string, before uint64) error {
 	if err := b.appendChunk(ctx, id, hub.AnyNumber, chunk{}, before, nuid.Next()); err != nil {
 		return err
 	}
-	// Messages that hold nothing else are removed.
+	// Messages that contain nothing else are removed.
 	stream, err := b.js.Stream(ctx, b.stream(logStream))
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)

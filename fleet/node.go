@@ -18,26 +18,26 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A NodeConfig says how a node with an embedded server works.
+// A NodeConfig configures a node with an embedded server.
 type NodeConfig struct {
 	Name  string // of the node
-	Dir   string // where it keeps everything; required
+	Dir   string // directory for all its data; required
 	Fleet string // the name of the fleet; empty means "parley"
-	// Listen is where workers and other programs connect, "host:port".
+	// Listen is the address for workers and other programs, "host:port".
 	Listen string
-	// Cluster is where the other nodes connect, and Join are these addresses of all three nodes,
-	// the one that has the sessions first. They are remembered: they need to be given
-	// once. Nil means a node alone, or whatever is remembered.
+	// Cluster is the address for the other nodes, and Join are these addresses of all three
+	// nodes, the one with the sessions first. They are stored, so they need to be given only
+	// once. Nil means a single node, or the stored addresses.
 	Cluster string
 	Join    []string
-	Token   string // that the nodes share
+	Token   string // shared by the nodes
 }
 
-// A membership is what a node of three remembers.
+// A membership is the stored state of a node of three.
 type membership struct {
 	Cluster string   `json:"cluster"`
 	Routes  []string `json:"routes"`
-	// Migrating says that the sessions of the time when the node was alone are not in the
+	// Migrating means that the sessions from when the node was alone are not in the
 	// cluster yet: they are in snapshots.
 	Migrating bool `json:"migrating,omitempty"`
 }
@@ -54,11 +54,11 @@ const (
 
 // StartNode starts the server of a node, and returns how many servers store each entry.
 //
-// A node that is alone becomes one of three by Join. Its streams are written to snapshots, its
-// directory is moved aside, and the snapshots are restored in the cluster: a server that
-// was alone must never be started with routes, because NATS would delete its streams. If
-// it is killed on the way, the next StartNode continues; nothing is removed before
-// everything is in the cluster. Report is called with what is being done.
+// A single node becomes one of three through Join. Its streams are written to snapshots, its
+// directory is moved aside, and the snapshots are restored in the cluster: a single server
+// must never be started with routes, because NATS would delete its streams. If it is killed
+// meanwhile, the next StartNode continues; nothing is removed before everything is in the
+// cluster. report is called with the progress.
 func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*server.Server, int, error) {
 	if cfg.Dir == "" {
 		return nil, 0, errors.New("fleet: NodeConfig.Dir is required")
@@ -99,7 +99,7 @@ func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*serve
 	return s, 3, nil
 }
 
-// membership returns what the node remembers, nil if it is alone.
+// membership returns the stored membership of the node, or nil if it is alone.
 func (n *NodeConfig) membership() (*membership, error) {
 	data, err := os.ReadFile(n.path(membershipFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +121,7 @@ func (n *NodeConfig) membership() (*membership, error) {
 	return m, nil
 }
 
-// join makes the node one of three. Nothing has changed unless it returns no error.
+// join makes the node one of three. If it returns an error, nothing has changed.
 func (n *NodeConfig) join(ctx context.Context, report func(string)) (*membership, error) {
 	if len(n.Join) != 3 {
 		return nil, fmt.Errorf("fleet: a cluster has three nodes, and --join names %d: two have no majority when one is down, so use one or three", len(n.Join))
@@ -153,7 +153,7 @@ func (n *NodeConfig) join(ctx context.Context, report func(string)) (*membership
 	return m, n.remember(m)
 }
 
-// remember writes the membership so that it is whole after a crash.
+// remember atomically writes the membership.
 func (n *NodeConfig) remember(m *membership) error {
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err == nil {
@@ -165,7 +165,7 @@ func (n *NodeConfig) remember(m *membership) error {
 	return nil
 }
 
-// writeSynced replaces a file. It is whole, or as it was before, after a crash.
+// writeSynced replaces a file. After a crash, the file is complete or unchanged.
 func writeSynced(file string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
 	if err != nil {
@@ -186,18 +186,18 @@ func writeSynced(file string, write func(io.Writer) error) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// migrated are the streams that move to a cluster. Leases and the entries of workers do not: they
-// are about processes that have ended.
+// migrated returns the streams that move to a cluster. Leases and the entries of workers do not:
+// they concern processes that have ended.
 func (n *NodeConfig) migrated() []string { return keptStreams(n.Fleet) }
 
-// keptStreams are the streams of a fleet that hold sessions. The order is that of a backup of a fleet that
-// works: an inbox may be ahead of its journal, never behind it, and large entries are there before the
+// keptStreams returns the streams of a fleet that hold sessions. The order suits a backup of a running
+// fleet: an inbox may be ahead of its journal, never behind it, and large entries are there before the
 // journal refers to them.
 func keptStreams(fleet string) []string {
 	return []string{fleet + "-" + logStream, fleet + "-" + inStream, fleet + "-" + workStream, "OBJ_" + fleet + "-" + blobBucket, "KV_" + fleet + "-" + stateKV}
 }
 
-// A streamState is what must be the same after a migration.
+// A streamState is the state that must be the same after a migration.
 type streamState struct {
 	Messages uint64 `json:"messages"`
 	FirstSeq uint64 `json:"first_seq"`
@@ -220,7 +220,7 @@ type streamFile struct {
 	State  json.RawMessage `json:"state"`
 }
 
-// snapshotAll writes the streams of a node that is alone to files.
+// snapshotAll writes the streams of a single node to files.
 func (n *NodeConfig) snapshotAll(ctx context.Context, report func(string)) error {
 	s, err := StartServer(ServerConfig{Name: n.Name, Dir: n.path(serverDirName)})
 	if err != nil {
@@ -252,7 +252,7 @@ func writeSnapshots(ctx context.Context, nc *nats.Conn, streams []string, dir st
 			return err
 		})
 		if err == nil && about == nil {
-			err = os.Remove(file) // there is no such stream
+			err = os.Remove(file) // the stream does not exist
 		} else if err == nil {
 			var data []byte
 			if data, err = json.Marshal(about); err == nil {
@@ -328,8 +328,8 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, in, out any) error 
 	return json.Unmarshal(m.Data, out)
 }
 
-// settle brings a node of three to where it can be used: the first one restores what it has,
-// the others wait for that.
+// settle makes a node of three usable: the first one restores its data, and the others wait
+// for that.
 func (n *NodeConfig) settle(ctx context.Context, s *server.Server, m *membership, first bool, report func(string)) error {
 	nc, err := Connect(s, nats.Token(n.Token))
 	if err != nil {
@@ -352,10 +352,10 @@ func (n *NodeConfig) settle(ctx context.Context, s *server.Server, m *membership
 	}
 }
 
-// errRestore marks errors that repeating does not help against.
+// errRestore marks errors that a retry does not fix.
 var errRestore = errors.New("fleet: the sessions could not be restored")
 
-// settleOnce tries once. It fails while there is no majority.
+// settleOnce makes one attempt. It fails while there is no majority.
 func (n *NodeConfig) settleOnce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, m *membership, first bool, ready string, report func(string)) error {
 	try, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -388,13 +388,13 @@ func (n *NodeConfig) settleOnce(ctx context.Context, nc *nats.Conn, js jetstream
 	return nil
 }
 
-// restoreStream restores a stream from its snapshot in a directory, unless it is there, and compares
+// restoreStream restores a stream from its snapshot in a directory, unless it exists, and compares
 // it.
 func restoreStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, dir, stream string, replicas int, report func(string)) error {
 	file := filepath.Join(dir, stream)
 	data, err := os.ReadFile(file + ".json")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // there was no such stream
+		return nil // the stream did not exist
 	}
 	var about streamFile
 	var want streamState
@@ -412,7 +412,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, d
 		return err
 	} else if got != nil && got.same(want) {
 		return nil
-	} else if got != nil { // a restore was interrupted, and nobody has used it
+	} else if got != nil { // a restore was interrupted, and the stream was not used
 		if err := js.DeleteStream(ctx, stream); err != nil {
 			return err
 		}

@@ -14,9 +14,9 @@ import (
 
 // The headers of messages in the streams of logs and inboxes.
 const (
-	headerN    = "Parley-N"    // the last number in the journal or the inbox, this message included
-	headerTrim = "Parley-Trim" // entries with numbers below it are gone
-	headerPrev = "Parley-Prev" // the sequence of the message before it in its journal or inbox
+	headerN    = "Parley-N"    // the last number in the journal or the inbox, including this message
+	headerTrim = "Parley-Trim" // entries with numbers below it were removed
+	headerPrev = "Parley-Prev" // the sequence of the previous message in its journal or inbox
 
 	headerID      = "Nats-Msg-Id"
 	headerExpect  = "Nats-Expected-Last-Subject-Sequence"
@@ -27,8 +27,8 @@ const (
 
 // Error codes of JetStream.
 const (
-	codeWrongSequence = 10071 // a definite no, with the last sequence
-	codeInFlight      = 10164 // the message before it is being stored: repeat the same bytes
+	codeWrongSequence = 10071 // a definite rejection, with the last sequence
+	codeInFlight      = 10164 // the previous message is being stored: repeat the same bytes
 	codeNotFound      = 10037
 	codeMaxPerSubject = 10077
 )
@@ -40,7 +40,7 @@ type apiError struct {
 	Description string `json:"description"`
 }
 
-// Error names the code, so that it can be looked up.
+// Error includes the code, so that it can be looked up.
 func (e *apiError) Error() string {
 	text := e.Description
 	if e.ErrCode == 10023 || e.ErrCode == 10047 || e.ErrCode == 10028 || strings.Contains(text, "no space left") {
@@ -49,23 +49,23 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("JetStream error %d: %s", e.ErrCode, text)
 }
 
-// passing reports whether repeating a request can help.
+// passing reports whether retrying a request can help.
 func (e *apiError) passing() bool {
 	return e.Code == 503 && e.ErrCode != codeMaxPerSubject || e.ErrCode == codeInFlight
 }
 
-// A sequenceError says that a subject does not end where the writer thought.
+// A sequenceError reports that a subject does not end where the writer expected.
 type sequenceError struct{ last uint64 }
 
 func (e *sequenceError) Error() string {
 	return "the journal ends at another message: " + strconv.FormatUint(e.last, 10)
 }
 
-// tryTime is how long one request may take before it is repeated.
+// tryTime is how long one request may take before it is retried.
 const tryTime = 2 * time.Second
 
-// request sends a message until there is an answer to it, for at most as long as a lease
-// lasts. The same bytes are sent each time.
+// request sends a message until there is an answer, for at most the length of a lease.
+// It sends the same bytes each time.
 func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
 	defer cancel()

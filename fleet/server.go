@@ -9,23 +9,23 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A ServerConfig says how a NATS server in this process works.
+// A ServerConfig configures a NATS server in this process.
 type ServerConfig struct {
 	Name string // of the server
-	Dir  string // where it stores everything; required
+	Dir  string // directory for all its data; required
 	// Listen is the address for other processes, "host:port". Empty means that only this
 	// process can use it.
 	Listen string
 	// Cluster, Advertise and Routes make it one of three servers. Cluster is the address for
-	// the others, and Routes are those of all three.
+	// the other servers, and Routes are the addresses of all three.
 	Cluster, Advertise string
 	Routes             []string
-	// Token is what other processes and servers must know. Empty means nothing.
+	// Token is the secret that other processes and servers must present. Empty means none.
 	Token string
 }
 
-// StartServer starts a NATS server with JetStream that syncs every write to the disk. The
-// caller shuts it down.
+// StartServer starts a NATS server with JetStream that syncs every write to disk. The caller
+// shuts it down.
 func StartServer(cfg ServerConfig) (*server.Server, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("fleet: ServerConfig.Dir is required")

@@ -13,8 +13,8 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// stateKV is the bucket of what the fleet knows besides journals: where the files of sessions are,
-// tenants, and what they spent.
+// stateKV is the bucket for the fleet's state besides journals: the locations of sessions' files,
+// tenants, and their costs.
 const stateKV = "state"
 
 // getState reads an entry of the bucket. The revision is 0 if there is none.
@@ -36,8 +36,8 @@ func (b *Backend) getState(ctx context.Context, key string, v any) (revision uin
 	return revision, nil
 }
 
-// changeState changes an entry of the bucket: change sees the value of v as it is stored, until nobody
-// else changed it meanwhile.
+// changeState changes an entry of the bucket. It calls change with the stored value in v, and repeats
+// that until nobody else changed it meanwhile.
 func (b *Backend) changeState(ctx context.Context, key string, v any, change func() error) error {
 	for {
 		revision, err := b.getState(ctx, key, v)
@@ -71,7 +71,7 @@ func (b *Backend) changeState(ctx context.Context, key string, v any, change fun
 	}
 }
 
-// A workspaceEntry is the workspace of a session as it is stored.
+// A workspaceEntry is the stored form of a session's workspace.
 type workspaceEntry struct {
 	Epoch uint64          `json:"epoch"`
 	State workspace.State `json:"state"`
@@ -79,15 +79,15 @@ type workspaceEntry struct {
 
 func workspaceKey(id string) string { return "workspace." + id }
 
-// WorkspaceState returns where the files of a session are.
+// WorkspaceState returns the location of a session's files.
 func (b *Backend) WorkspaceState(ctx context.Context, id string) (workspace.State, error) {
 	var e workspaceEntry
 	_, err := b.getState(ctx, workspaceKey(id), &e)
 	return e.State, err
 }
 
-// SetWorkspaceState stores where the files of a session are. It returns [hub.ErrConflict] if a
-// later owner has stored something.
+// SetWorkspaceState stores the location of a session's files. It returns [hub.ErrConflict] if
+// a later owner has stored one.
 func (b *Backend) SetWorkspaceState(ctx context.Context, id string, epoch uint64, s workspace.State) error {
 	var e workspaceEntry
 	return b.changeState(ctx, workspaceKey(id), &e, func() error {
@@ -120,7 +120,7 @@ func (b *Backend) DeleteObject(ctx context.Context, name string) error {
 	return b.blobs.Delete(ctx, name)
 }
 
-// deleteState removes what is known of a session that is deleted.
+// deleteState removes the state of a deleted session.
 func (b *Backend) deleteState(ctx context.Context, id string) error {
 	s, err := b.WorkspaceState(ctx, id)
 	if err != nil || s == (workspace.State{}) {
@@ -132,8 +132,8 @@ func (b *Backend) deleteState(ctx context.Context, id string) error {
 	return b.state.Purge(ctx, workspaceKey(id))
 }
 
-// created returns how a session began, nil if it does not exist. It does not change, so it is
-// remembered.
+// created returns the first entry of a session, or nil if it does not exist. It does not
+// change, so it is cached.
 func (b *Backend) created(ctx context.Context, id string) (*hub.Created, error) {
 	b.mu.Lock()
 	c := b.began[id]

@@ -15,29 +15,29 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Tenant is whom sessions belong to, and what they may use. The sessions of an actor whose name is
-// "acme/alice" belong to the tenant "acme"; a name without a slash belongs to none, and has no limits
-// and the weight 1.
+// A Tenant is an owner of sessions, with its limits. The sessions of an actor whose name is
+// "acme/alice" belong to the tenant "acme"; a name without a slash belongs to no tenant, and has no
+// limits and the weight 1.
 type Tenant struct {
 	Name string `json:"name"`
-	// Weight is the share of claims that it gets while others wait, too. Zero means 1.
+	// Weight is its share of claims while other tenants wait, too. Zero means 1.
 	Weight int `json:"weight,omitempty"`
-	// Running is how many of its sessions run at once, Queued how many of its prompts wait at most
-	// that no worker has begun. Zero means any number.
+	// Running is how many of its sessions may run at once, and Queued how many of its prompts may
+	// wait for a worker. Zero means any number.
 	Running int `json:"running,omitempty"`
 	Queued  int `json:"queued,omitempty"`
-	// USDPerDay is what its turns may cost in a day of UTC. A turn that runs is not cut off. Zero
-	// means no limit.
+	// USDPerDay is the maximum cost of its turns in a UTC day. A running turn is not interrupted.
+	// Zero means no limit.
 	USDPerDay float64 `json:"usd_per_day,omitempty"`
-	// Models are those that it may use; empty means all. A model ends with "*" if the rest of a name
-	// may be anything.
+	// Models are the allowed models; empty means all. A trailing "*" matches any rest of a name.
 	Models []string `json:"models,omitempty"`
-	// Secrets are the names of variables that its agents get from the worker: NAME of the agent is
-	// the variable PARLEY_TENANT_<tenant>_NAME of the worker's environment, upper case, "-" as "_".
+	// Secrets are the names of variables that its agents receive from the worker: NAME of the agent
+	// is the variable PARLEY_TENANT_<tenant>_NAME of the worker's environment, upper case, "-" as
+	// "_".
 	Secrets []string `json:"secrets,omitempty"`
 }
 
-// TenantOf returns the tenant of an actor, empty if it has none.
+// TenantOf returns the tenant of an actor, or "" if it has none.
 func TenantOf(actor string) string {
 	tenant, _, ok := strings.Cut(actor, "/")
 	if !ok {
@@ -46,8 +46,8 @@ func TenantOf(actor string) string {
 	return tenant
 }
 
-// Sees says who may see sessions and tokens, for [hub.Config.Sees]: an actor of a tenant those of its
-// tenant, one without a tenant all.
+// Sees reports who may see sessions and tokens, for [hub.Config.Sees]: an actor of a tenant sees
+// those of its tenant, and one without a tenant sees all.
 func Sees(by, other hub.Actor) bool {
 	tenant := TenantOf(by.Name)
 	return tenant == "" || tenant == TenantOf(other.Name)
@@ -61,14 +61,14 @@ func (t *Tenant) allowsModel(model string) bool {
 	})
 }
 
-// SecretVariable is the name of the worker's variable with a secret of a tenant.
+// SecretVariable returns the name of the worker's variable with a secret of a tenant.
 func SecretVariable(tenant, name string) string {
 	return "PARLEY_TENANT_" + strings.ToUpper(strings.ReplaceAll(tenant, "-", "_")) + "_" + name
 }
 
 func tenantKey(name string) string { return "tenant." + name }
 
-// SetTenant stores what a tenant may use.
+// SetTenant stores the limits of a tenant.
 func (b *Backend) SetTenant(ctx context.Context, t Tenant) error {
 	if !validTenant(t.Name) {
 		return fmt.Errorf("fleet: %q is not a name of a tenant: use lower-case letters, digits and -", t.Name)
@@ -105,7 +105,7 @@ func (b *Backend) Tenants(ctx context.Context) (map[string]*Tenant, error) {
 	return all, nil
 }
 
-// Tenant returns a tenant, nil if it has no limits.
+// Tenant returns a tenant, or nil if it has no limits.
 func (b *Backend) Tenant(ctx context.Context, name string) (*Tenant, error) {
 	if !validTenant(name) {
 		return nil, nil
@@ -118,8 +118,8 @@ func (b *Backend) Tenant(ctx context.Context, name string) (*Tenant, error) {
 	return t, nil
 }
 
-// A spent is what a tenant spent in a day: the last total of each session, since a session may have
-// begun on another day.
+// A spent is the cost of a tenant in a day: the last total of each session, since a session may
+// have started on another day.
 type spent struct {
 	USD float64 `json:"usd"`
 }
@@ -128,7 +128,7 @@ func spentKey(tenant string, day time.Time) string {
 	return "spent." + tenant + "." + day.UTC().Format("20060102")
 }
 
-// Spent returns what a tenant spent in the day of UTC that a time is in.
+// Spent returns the cost of a tenant in the UTC day of a time.
 func (b *Backend) Spent(ctx context.Context, tenant string, at time.Time) (float64, error) {
 	var s spent
 	_, err := b.getState(ctx, spentKey(tenant, at), &s)
@@ -153,7 +153,7 @@ func (b *Backend) tenantOf(ctx context.Context, id string) (string, error) {
 	return TenantOf(c.By.Name), nil
 }
 
-// turnCost returns what a result adds to the ledger of a session.
+// turnCost returns the cost that a result adds to a session.
 func turnCost(result *wire.Result) (usd float64) {
 	for _, u := range result.ModelUsageSinceLastResult {
 		usd += u.CostUSD
@@ -192,8 +192,8 @@ func (b *Backend) checkPrompt(ctx context.Context, id string) error {
 	return nil
 }
 
-// waiting returns how many prompts of a tenant wait for a worker: those of its sessions that have
-// work. It stops at most.
+// waiting returns how many prompts of a tenant wait for a worker, in its sessions that have work.
+// It stops counting at most.
 func (b *Backend) waiting(ctx context.Context, tenant string, most int) (n int, err error) {
 	queued, err := b.last(ctx, b.stream(workStream))
 	if err != nil {
@@ -260,9 +260,9 @@ func (b *Backend) pending(ctx context.Context, id string) (n int, err error) {
 	return n, nil
 }
 
-// fairOrder puts sessions that wait in the order in which they should be claimed: next comes always
-// one of the tenant that runs the least for its weight, and of those the one that has waited longest.
-// Tenants that run as many as they may are left out.
+// fairOrder sorts waiting sessions in the order in which they should be claimed: the next is always
+// from the tenant that runs the least for its weight, and of those the one that has waited longest.
+// Tenants at their limit of running sessions are left out.
 func fairOrder(waiting []string, tenantOf func(string) string, tenants map[string]*Tenant, running map[string]int) (order []string) {
 	byTenant := map[string][]string{}
 	var names []string
@@ -287,7 +287,7 @@ func fairOrder(waiting []string, tenantOf func(string) string, tenants map[strin
 	for {
 		var best string
 		found := false
-		for _, name := range names { // in the order in which they began to wait
+		for _, name := range names { // in the order in which they started to wait
 			weight, most := limits(name)
 			if len(byTenant[name]) == 0 || most > 0 && count[name] >= most {
 				continue
@@ -310,16 +310,17 @@ func fairOrder(waiting []string, tenantOf func(string) string, tenants map[strin
 	}
 }
 
-// promptPrefix begins the keys of prompts in an inbox.
+// promptPrefix is the prefix of the keys of prompts in an inbox.
 const promptPrefix = "prompt/"
 
-// workMsg notes that a session has work, with its tenant, so that workers need not read its journal.
+// workMsg returns the message that a session has work, with its tenant, so that workers need not read its
+// journal.
 func (b *Backend) workMsg(ctx context.Context, id string) *nats.Msg {
 	tenant, _ := b.tenantOf(ctx, id) // it can be looked up later
 	return newMsg(b.workSubject(id), []byte(tenant))
 }
 
-// order returns the sessions of the queue in the order in which they should be claimed.
+// order returns the queued sessions in the order in which they should be claimed.
 func (w *Worker) order(ctx context.Context, queued []*stored, held map[string]holder) ([]string, error) {
 	tenants, err := w.b.Tenants(ctx)
 	if err != nil {
@@ -340,7 +341,7 @@ func (w *Worker) order(ctx context.Context, queued []*stored, held map[string]ho
 	return append(ran, fairOrder(waiting, func(id string) string { return of[id] }, tenants, running)...), nil
 }
 
-// account adds the cost of a turn to what its tenant spent today.
+// account adds the cost of a turn to its tenant's cost of today.
 func (b *Backend) account(ctx context.Context, id string, result json.RawMessage) error {
 	tenant, err := b.tenantOf(ctx, id)
 	if err != nil || tenant == "" {
@@ -372,8 +373,8 @@ func (w *Worker) AllowModel(id, model string) error {
 	return fmt.Errorf("the tenant %s may not use the model %s; it may use %s", name, model, strings.Join(t.Models, ", "))
 }
 
-// Secrets returns the variables with secrets that the agent of a session gets. They come from this process,
-// and are stored nowhere.
+// Secrets returns the secret variables for the agent of a session. They come from this process, and are
+// never stored.
 func (w *Worker) Secrets(ctx context.Context, id string, lookup func(string) (string, bool)) (map[string]string, error) {
 	name, err := w.b.tenantOf(ctx, id)
 	if err != nil || name == "" {

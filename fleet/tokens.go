@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// tokensKey is where the tokens of the API are.
+// tokensKey is the key of the API's tokens.
 const tokensKey = "tokens"
 
-// Tokens keeps the tokens of the API, so that those of one node work on all. It is a serve.TokenStore.
+// Tokens stores the tokens of the API, so that a token of one node works on all. It is a
+// serve.TokenStore.
 type Tokens struct{ b *Backend }
 
 // Tokens returns the tokens of the fleet.
 func (b *Backend) Tokens() *Tokens { return &Tokens{b} }
 
-// Change replaces the value by what f makes of it, and calls f again if another node was faster.
+// Change replaces the value by the result of f, and calls f again if another node was faster.
 func (t *Tokens) Change(ctx context.Context, f func(old []byte) ([]byte, error)) error {
 	var value json.RawMessage
 	err := t.b.changeState(ctx, tokensKey, &value, func() (err error) {
@@ -29,10 +30,10 @@ func (t *Tokens) Change(ctx context.Context, f func(old []byte) ([]byte, error))
 	return err
 }
 
-// subject is where a node announces that it has changed the tokens.
+// subject returns the subject on which a node announces a change of the tokens.
 func (t *Tokens) subject() string { return t.b.cfg.Name + ".live." + tokensKey }
 
-// Watch calls f with the value, and again whenever it has changed, until ctx ends.
+// Watch calls f with the value, and again whenever it changes, until ctx ends.
 func (t *Tokens) Watch(ctx context.Context, f func(value []byte)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

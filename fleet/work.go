@@ -27,7 +27,7 @@ func (b *Backend) Wake(ctx context.Context, id string) error {
 	_, _, err := b.publish(ctx, b.workMsg(ctx, id))
 	var api *apiError
 	if errors.As(err, &api) && api.ErrCode == codeMaxPerSubject {
-		return nil // it is noted already
+		return nil // it is already recorded
 	}
 	return err
 }
@@ -66,7 +66,7 @@ func (b *Backend) last(ctx context.Context, stream string) ([]*stored, error) {
 }
 
 // scan returns the last message of each subject of a stream, oldest first, without data if
-// that is not wanted. It takes a consumer, which it removes.
+// headersOnly is set. It uses a consumer, which it removes.
 func (b *Backend) scan(ctx context.Context, stream, filter string, headersOnly bool) (all []*stored, err error) {
 	err = b.create(ctx, func(ctx context.Context) error {
 		all = nil
@@ -115,7 +115,7 @@ func (b *Backend) scan(ctx context.Context, stream, filter string, headersOnly b
 	return all, nil
 }
 
-// Work implements [hub.Backend]. With follow it yields what is woken by any process.
+// Work implements [hub.Backend]. With follow it yields sessions that any process wakes.
 func (b *Backend) Work(ctx context.Context, follow bool) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		var live chan *nats.Msg
@@ -175,7 +175,7 @@ func (b *Backend) Work(ctx context.Context, follow bool) iter.Seq2[string, error
 	}
 }
 
-// An index holds what a list shows of each session. It follows the stream of logs.
+// An index holds the list entries of all sessions. It follows the stream of logs.
 type index struct {
 	sessions map[string]hub.Listed
 	seq      uint64 // of the last message that it has seen
@@ -227,7 +227,7 @@ func (x *index) add(m *stored) {
 	x.sessions[id] = hub.Listed{ID: id, Modified: m.time, Size: int64(m.seq)}
 }
 
-// drain takes in what has come.
+// drain handles the messages that have arrived.
 func (x *index) drain() {
 	for {
 		select {
@@ -241,7 +241,7 @@ func (x *index) drain() {
 	}
 }
 
-// update brings the index up to date. If it has missed something, it is made anew.
+// update updates the index. If it has missed messages, it is rebuilt.
 func (x *index) update(ctx context.Context, b *Backend) error {
 	var info struct {
 		State struct {
@@ -252,7 +252,7 @@ func (x *index) update(ctx context.Context, b *Backend) error {
 	if err := b.call(ctx, "STREAM.INFO."+b.stream(logStream), struct{}{}, &info); err != nil {
 		return err
 	}
-	for try := 0; try < 3; try++ { // what is being delivered comes within moments
+	for try := 0; try < 3; try++ { // messages being delivered arrive within moments
 		x.drain()
 		if dropped, _ := x.sub.Dropped(); dropped == 0 && x.seq >= info.State.LastSeq && (x.seq > info.State.LastSeq || len(x.sessions) == info.State.NumSubjects) {
 			return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A Worker claims sessions that have work to do, as many as it has slots, and has a hub run
-// them. Create it, give [Worker.Backend] to the hub, then call [Worker.Run].
+// A Worker claims sessions that have work to do, up to its number of slots, and makes a hub
+// run them. Create it, pass [Worker.Backend] to the hub, then call [Worker.Run].
 type Worker struct {
 	b      *Backend
 	slots  int
@@ -25,17 +25,17 @@ type Worker struct {
 
 	mu       sync.Mutex
 	grants   map[string]*grant
-	seen     map[string]time.Time // since when sessions wait that another worker should have
+	seen     map[string]time.Time // since when sessions wait that suit another worker better
 	draining bool
-	suspects bool // there are workers that may have died; only Run uses it
+	suspects bool // some workers may have died; only Run uses it
 }
 
-// A grant says that the hub may run a session that has work to do. The lease is held until
-// the hub asks for it.
+// A grant allows the hub to run a session that has work to do. The lease is held until the
+// hub requests it.
 type grant struct{ lease hub.Lease }
 
-// NewWorker returns a worker with a number of slots. With 0 it claims nothing. The logger may
-// be nil.
+// NewWorker returns a worker with a number of slots. With 0 it claims nothing. logger may be
+// nil.
 func NewWorker(b *Backend, slots int, logger *slog.Logger) *Worker {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -43,17 +43,17 @@ func NewWorker(b *Backend, slots int, logger *slog.Logger) *Worker {
 	return &Worker{b: b, slots: slots, logger: logger, grants: map[string]*grant{}, seen: map[string]time.Time{}}
 }
 
-// Backend returns the backend for the hub of the worker. It refuses leases that the worker
+// Backend returns the backend for the hub of the worker. It rejects leases that the worker
 // has not claimed, unless a slot is free and the session has no work to do.
 func (w *Worker) Backend() hub.Backend { return &gate{w.b, w} }
 
-// A gate is a backend whose leases the worker decides about.
+// A gate is a backend whose leases the worker controls.
 type gate struct {
 	*Backend
 	w *Worker
 }
 
-// Work yields nothing: the worker claims what has work to do.
+// Work yields nothing: the worker claims sessions that have work to do.
 func (g *gate) Work(context.Context, bool) iter.Seq2[string, error] {
 	return func(func(string, error) bool) {}
 }
@@ -88,8 +88,8 @@ func (g *gate) Lease(ctx context.Context, id string) (hub.Lease, error) {
 	return g.Backend.Lease(ctx, id)
 }
 
-// Put implements [hub.Backend]. A prompt of a tenant that is over its limit is refused, unless it
-// was accepted before.
+// Put implements [hub.Backend]. A prompt of a tenant that is over its limit is rejected, unless
+// it was accepted before.
 func (g *gate) Put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
 	if strings.HasPrefix(item.Key, promptPrefix) {
 		if err := g.checkPrompt(ctx, id); err != nil {
@@ -102,7 +102,7 @@ func (g *gate) Put(ctx context.Context, id string, item hub.Item) (hub.Item, err
 	return g.Backend.Put(ctx, id, item)
 }
 
-// Append implements [hub.Backend]. It adds the cost of turns that end to what their tenant spent.
+// Append implements [hub.Backend]. It adds the cost of ended turns to their tenant's cost.
 func (g *gate) Append(ctx context.Context, id string, expect uint64, entries []hub.Entry) error {
 	if err := g.Backend.Append(ctx, id, expect, entries); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (t *beat) count() int {
 	return len(t.held)
 }
 
-// claimTime is how often a worker looks for sessions whose worker is gone.
+// claimTime is how often a worker looks for sessions whose worker has died.
 const claimTime = time.Second
 
 // Run claims sessions for the hub until ctx ends.
@@ -214,7 +214,7 @@ func (w *Worker) room() int {
 	return w.slots - w.b.beat.count()
 }
 
-// claimAll claims sessions that have work and nobody who does it, the oldest first.
+// claimAll claims sessions that have work and no worker, the oldest first.
 func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup) error {
 	if w.room() <= 0 {
 		return nil
@@ -247,7 +247,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 		if w.room() <= 0 || ctx.Err() != nil {
 			return nil
 		}
-		if id == hub.SchedulesID { // the scheduler of a hub looks into that inbox by itself
+		if id == hub.SchedulesID { // the scheduler of a hub reads that inbox itself
 			continue
 		}
 		by, ok := held[id]
@@ -255,7 +255,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 			if w.b.beat.holds(id) {
 				continue
 			}
-		} else if ok { // a lease of this process that was lost is free
+		} else if ok { // a lease that this process has lost is free
 			if !dead[by.ID] {
 				continue
 			}
@@ -270,12 +270,12 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 	return nil
 }
 
-// mostAsked is how many other workers one asks each time whether they are there. All workers ask, so
-// each is asked often enough however many there are.
+// mostAsked is how many other workers a worker checks each time. All workers do, so each is checked
+// often enough however many there are.
 const mostAsked = 16
 
-// deadHolders returns which of the processes that hold sessions with work have died. It waits for none:
-// those for which nobody answers are asked again soon.
+// deadHolders returns which of the processes that hold sessions with work have died. It does not wait:
+// processes that do not answer are checked again soon.
 func (w *Worker) deadHolders(ctx context.Context, queued []*stored, held map[string]holder) (map[string]bool, error) {
 	others := map[string]bool{}
 	for _, m := range queued {
@@ -325,7 +325,7 @@ func (w *Worker) deadHolders(ctx context.Context, queued []*stored, held map[str
 	return dead, nil
 }
 
-// claim takes the lease of a session, and has the hub open it.
+// claim acquires the lease of a session, and makes the hub open it.
 func (w *Worker) claim(ctx context.Context, h *hub.Hub, id string, work *sync.WaitGroup) {
 	w.mu.Lock()
 	busy := w.grants[id] != nil
@@ -346,7 +346,7 @@ func (w *Worker) claim(ctx context.Context, h *hub.Hub, id string, work *sync.Wa
 	w.mu.Unlock()
 	work.Go(func() {
 		_, err := h.Session(id).State(ctx, hub.Actor{Name: w.b.cfg.Worker, Rights: hub.MayView})
-		// A room that follows the session asks for the lease within a second or so.
+		// A room that follows the session requests the lease within a second or so.
 		for until := time.Now().Add(3 * time.Second); err == nil && w.waits(x) && time.Now().Before(until); {
 			err = sleep(ctx, 20*time.Millisecond)
 		}
@@ -372,8 +372,8 @@ func (w *Worker) waits(x *grant) bool {
 	return x.lease != nil
 }
 
-// Drain stops claiming, and waits until no turn runs here or ctx ends. Then close the backend:
-// others continue what is left.
+// Drain stops claiming, and waits until no turn is running here or ctx ends. Then close the
+// backend: others continue the rest.
 func (w *Worker) Drain(ctx context.Context, h *hub.Hub) {
 	w.mu.Lock()
 	w.draining = true

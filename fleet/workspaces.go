@@ -16,15 +16,15 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Workspaces give the sessions of a worker their directories: see package workspace.
+// Workspaces provide the directories of a worker's sessions: see package workspace.
 type Workspaces struct {
 	b      *Backend
 	m      *workspace.Manager
 	logger *slog.Logger
 }
 
-// OpenWorkspaces keeps mirrors and worktrees in a directory of this machine. Workers with
-// the same directory must be one process. The logger may be nil.
+// OpenWorkspaces keeps mirrors and worktrees in a directory of this machine. Only one
+// process may use the directory. logger may be nil.
 func (b *Backend) OpenWorkspaces(ctx context.Context, dir string, logger *slog.Logger) (*Workspaces, error) {
 	m, err := workspace.NewManager(dir, b)
 	if err != nil {
@@ -47,12 +47,12 @@ func (b *Backend) OpenWorkspaces(ctx context.Context, dir string, logger *slog.L
 	return ws, nil
 }
 
-// snapshotLimit is how long a snapshot may take. The result of the turn waits for it.
+// snapshotLimit is the time limit of a snapshot. The result of the turn waits for it.
 const snapshotLimit = time.Minute
 
-// Prepare makes the workspace of a session before its agent starts, and has the options use it: the
-// directory, the command that runs the agent, and a snapshot before the result of each turn. Set
-// the Dialer of the options before.
+// Prepare creates the workspace of a session before its agent starts, and sets the options for it:
+// the directory, the command that runs the agent, and a snapshot before the result of each turn.
+// Set the Dialer of the options first.
 func (ws *Workspaces) Prepare(ctx context.Context, start hub.Start, spec workspace.Spec, opts *parley.Options) error {
 	state, err := ws.b.WorkspaceState(ctx, start.ID)
 	if err != nil {
@@ -101,7 +101,7 @@ func (ws *Workspaces) snapshot(start hub.Start, w *workspace.Workspace) {
 }
 
 // A snapshotConn stores the files of a session before the result of a turn is read, so that
-// whoever has seen the result finds them on any machine.
+// the files of a visible result are available on any machine.
 type snapshotConn struct {
 	transport.Conn
 	lines *bufio.Reader
@@ -128,13 +128,13 @@ func (c *snapshotConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// placement is what decides where a session should run.
+// A placement determines where a session should run.
 type placement struct {
 	repo    string // the key of its repository
-	machine string // that has its files
+	machine string // the machine that has its files
 }
 
-// place returns where a session should run, nil if everywhere is as good.
+// place returns where a session should run, or nil if all workers are equally suitable.
 func (b *Backend) place(ctx context.Context, id string) (*placement, error) {
 	c, err := b.created(ctx, id)
 	if err != nil || c == nil {
@@ -153,7 +153,7 @@ func (b *Backend) place(ctx context.Context, id string) (*placement, error) {
 	return &placement{workspace.RepoKey(spec.Workspace.Repo), s.Machine}, nil
 }
 
-// fits says how well a worker fits: 2 if it has the files, 1 if it has the repository.
+// fits rates a worker: 2 if it has the files, 1 if it has the repository.
 func (p *placement) fits(w *WorkerInfo) int {
 	switch {
 	case p.machine != "" && p.machine == w.Machine:
@@ -165,7 +165,7 @@ func (p *placement) fits(w *WorkerInfo) int {
 }
 
 // warmTime is how long a session waits for a worker that has its files or its repository, while
-// such a one has room.
+// that worker has room.
 const warmTime = 2 * time.Second
 
 // better reports whether another worker should have a session that this one could claim.
@@ -189,7 +189,7 @@ func (w *Worker) better(ctx context.Context, id string, workers *[]WorkerInfo) (
 	return false, nil
 }
 
-// waited returns how long this worker has known that a session waits.
+// waited returns how long this worker has seen a session wait.
 func (w *Worker) waited(id string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +201,7 @@ func (w *Worker) waited(id string) time.Duration {
 	return time.Since(since)
 }
 
-// describe returns what this process tells the others about itself.
+// describe returns the information that this process publishes about itself.
 func (t *beat) describe() WorkerInfo {
 	t.mu.Lock()
 	defer t.mu.Unlock()

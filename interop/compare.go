@@ -41,7 +41,7 @@ func Compare(a, b *Outcome) []Difference {
 	return all
 }
 
-// A line is one line of a CLI, made comparable.
+// A line is one line of a CLI, normalized for comparison.
 type line struct {
 	kind  string
 	n     int // from one
@@ -127,7 +127,7 @@ var (
 	uuidRE    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	timeRE    = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	addressRE = regexp.MustCompile(`127\.0\.0\.1:\d+`)
-	socketRE  = regexp.MustCompile(`\S*/\d+\.sock\b`) // elsewhere if the path would be too long for a socket
+	socketRE  = regexp.MustCompile(`\S*/\d+\.sock\b`) // another directory if the path would be too long for a socket
 	taskIDRE  = regexp.MustCompile(`"task_id":"([0-9a-z]{6,})"`)
 	measureRE = regexp.MustCompile(`(?i)(_ms|Ms|duration|^pid|mtime|end_time|elapsed_time_seconds|retry_delay)$|^duration`)
 )

@@ -225,7 +225,7 @@ func (r *rules) take(tool string) Rule {
 	return Rule{}
 }
 
-// A quota is how often a rule of a hook still answers.
+// A quota is how often a rule of a hook may still answer.
 type quota struct {
 	mu   sync.Mutex
 	left int // negative means forever

@@ -69,7 +69,7 @@ func parityScenarios() []*Scenario {
 			Name:  "hook-tasks",
 			Says:  "Hooks are asked before a task is put on the list and before it is ticked off; one that blocks keeps it from happening.",
 			Needs: []string{"hooks"},
-			Not:   []string{"py"}, // whose types do not name the events
+			Not:   []string{"py"}, // its types do not name the events
 			API: script(
 				pt.Call("TaskCreate", `{"subject":"Walk","description":"Far"}`),
 				pt.Expect(pt.ToolError("NOT YET")).Call("TaskCreate", `{"subject":"Run","description":"Fast"}`),
@@ -182,7 +182,7 @@ func parityScenarios() []*Scenario {
 			Name:  "tool-contents",
 			Says:  "What a tool of the host returns beside text: resources, links, a value, nothing.",
 			Needs: []string{"mcp"},
-			Not:   []string{"py"}, // whose SDK drops resources
+			Not:   []string{"py"}, // its SDK drops resources
 			API: script(
 				pt.Call("mcp__s__mixed", `{}`),
 				pt.Expect(mentions("[Resource link: y] file:///y (why)")).Call("mcp__s__value", `{}`),

@@ -128,7 +128,7 @@ func readTap(file string) ([]Process, error) {
 	return processes, wrong
 }
 
-// tap runs a CLI and writes every line that it reads or writes to a file.
+// tap runs a CLI and writes all its input and output lines to a file.
 func tap(cli, file string, args []string) int {
 	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// passed are the signals that a tap passes on.
+// passed are the signals that a tap forwards.
 var passed = []os.Signal{syscall.SIGTERM, syscall.SIGINT}
 
 // runs reports whether the process with this id exists and has not ended.

@@ -2,7 +2,7 @@ package interop
 
 import "os"
 
-// passed are the signals that a tap passes on.
+// passed are the signals that a tap forwards.
 var passed = []os.Signal{os.Interrupt}
 
 // runs reports whether the process with this id exists and has not ended.

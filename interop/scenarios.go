@@ -729,7 +729,7 @@ func Scenarios() []*Scenario {
 			Name:  "elicitation",
 			Says:  "An MCP server asks the user; the host answers.",
 			Needs: []string{"mcp"},
-			Not:   []string{"py", "py-stand-in"}, // whose SDK has no callback for it
+			Not:   []string{"py", "py-stand-in"}, // their SDK has no callback for it
 			API: script(
 				pt.Call("mcp__text__ask", `{"question":"Which colour?"}`),
 				pt.Expect(pt.ToolResult("blue")).Say("Blue."),

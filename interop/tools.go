@@ -9,7 +9,7 @@ import (
 	pt "github.com/parley-go/parley/parleytest"
 )
 
-// A toolCall is one call of a tool in a scenario about it.
+// A toolCall is one tool call in a scenario about the tool.
 type toolCall struct {
 	name  string
 	input map[string]any // in texts, ${dir} is the project directory and ${task} the last task in a result
@@ -102,7 +102,7 @@ func environment(vars map[string]string, s *Scenario) *Scenario {
 }
 
 // searching answers the requests that search the web: the model calls the provider's
-// tool, which finds something.
+// tool, which returns a result.
 func searching(s *Scenario) *Scenario {
 	main := s.API
 	s.API = func(dir string) *pt.Scenario {

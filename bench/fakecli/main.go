@@ -1,5 +1,5 @@
-// Command fakecli is the fake CLI that the benchmarks run SDKs against: an agent that
-// answers at once with as much as the prompt asks for. See [parrot.Agent].
+// Command fakecli is the fake CLI for benchmarks of SDKs: an agent that answers at
+// once with as much as the prompt requests. See [parrot.Agent].
 package main
 
 import (

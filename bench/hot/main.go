@@ -1,5 +1,5 @@
-// Command hot does one of the things that happen most, so many times, for valgrind
-// to count its instructions: see make bench-check.
+// Command hot repeats one of the most frequent operations, for valgrind to count
+// its instructions: see make bench-check.
 //
 //	hot PATH N
 package main
@@ -28,7 +28,7 @@ const (
 	request   = `{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls -la","description":"Lists"},"tool_use_id":"toolu_1","permission_suggestions":[]}}`
 )
 
-// paths are the things that are counted.
+// paths are the operations to count.
 var paths = map[string]func(n int) error{
 	"decode a delta": func(n int) error { return decode(n, delta) },
 	"decode a message of 2.4 KB": func(n int) error {

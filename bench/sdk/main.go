@@ -1,5 +1,5 @@
-// Command sdk measures Parley's SDK against a fake CLI, as bench/peers does with the
-// official one. It links the SDK and nothing else of this module.
+// Command sdk measures Parley's SDK with a fake CLI, as bench/peers does with the
+// official one. It links only the SDK of this module.
 //
 //	sdk deltas N          token deltas per second, partial messages on
 //	sdk messages N SIZE   assistant messages of SIZE bytes per second
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// A sample is what one run prints.
+// A sample is the output of one run.
 type sample struct {
 	PerSecond    float64 `json:"perSecond"`
 	Microseconds float64 `json:"microseconds"`
@@ -73,7 +73,7 @@ func run(args []string) error {
 		opts.PartialMessages = args[0] == "deltas"
 		s.PerSecond, err = throughput(ctx, prompt, n, opts)
 	case "permissions":
-		// From one request to the next: our answer, the CLI's turn, the way back.
+		// From one request to the next: our response, the CLI's turn, the way back.
 		var micros []float64
 		var last time.Time
 		opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
@@ -116,8 +116,8 @@ func run(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(s)
 }
 
-// throughput is how many messages of a turn come in a second, from the first to
-// the last.
+// throughput returns how many messages of a turn arrive per second, from the first
+// to the last.
 func throughput(ctx context.Context, prompt string, n int, opts *parley.Options) (float64, error) {
 	var first, last time.Time
 	got, text := 0, 0
@@ -125,7 +125,7 @@ func throughput(ctx context.Context, prompt string, n int, opts *parley.Options)
 		if err != nil {
 			return 0, err
 		}
-		// Counted messages are read as well, as on the other side.
+		// Counted messages are also read, as on the other side.
 		switch m := m.(type) {
 		case *wire.StreamEvent:
 			text += len(m.Text())
@@ -147,7 +147,8 @@ func throughput(ctx context.Context, prompt string, n int, opts *parley.Options)
 	return float64(got) / last.Sub(first).Seconds(), nil
 }
 
-// memory is what this process holds with n sessions open that have answered once.
+// memory returns the memory of this process with n open sessions that have answered
+// once.
 func memory(ctx context.Context, n int, opts *parley.Options) (float64, error) {
 	var wg sync.WaitGroup
 	clients := make([]*parley.Client, n)
@@ -190,7 +191,7 @@ func memory(ctx context.Context, n int, opts *parley.Options) (float64, error) {
 	return 0, errors.New("/proc/self/status has no VmRSS")
 }
 
-// pipes is how long a line takes to another process and back, in microseconds.
+// pipes returns the round-trip time of a line to another process, in microseconds.
 func pipes(n int) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {

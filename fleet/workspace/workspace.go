@@ -1,10 +1,10 @@
-// Package workspace gives each session of a fleet a directory to work in, stores its files after
+// Package workspace gives each session of a fleet a working directory, stores its files after
 // each turn, and restores them when the session continues on another machine.
 //
-// A [Spec] names the provider. worktree keeps a bare mirror of each repository and makes a git
+// A [Spec] names the provider. worktree keeps a bare mirror of each repository and creates a git
 // worktree per session. dir uses a directory that exists on every machine, such as a shared one.
-// container runs the agent in a container that sees either of those. command runs a program of
-// yours: see [Spec.Command].
+// container runs the agent in a container with access to either of those. command runs your own
+// program: see [Spec.Command].
 package workspace
 
 import (
@@ -35,27 +35,28 @@ const (
 	Command   = "command"
 )
 
-// A Spec says what a session works on.
+// A Spec describes the workspace of a session.
 type Spec struct {
 	// Provider is worktree, dir, container or command. Empty means worktree if there is a Repo,
 	// and dir otherwise.
 	Provider string `json:"provider,omitempty"`
-	// Repo is the URL or the path of a git repository, Ref a branch, a tag or a commit of it. An empty
-	// Ref means the branch that the repository names as its default.
+	// Repo is the URL or the path of a git repository, and Ref a branch, a tag or a commit of it. An
+	// empty Ref means the default branch of the repository.
 	Repo string `json:"repo,omitempty"`
 	Ref  string `json:"ref,omitempty"`
-	// Path is the directory of dir and of container. Of a Repo it is a directory in it.
+	// Path is the directory of dir and of container. With a Repo it is a directory in it.
 	Path string `json:"path,omitempty"`
-	// Image is that of container. It has the agent as "parley", or the one of --agent.
+	// Image is the image of container. It has the agent as "parley", or the one of --agent.
 	Image string `json:"image,omitempty"`
-	// Command is a program and its arguments. It is run with one more, "open" or "snapshot", and
-	// gets {"session", "spec", "snapshot", "dir"} as JSON on its standard input. To open it prints
-	// {"dir": "/where", "run": ["ssh", "host", …], "restored": true}; with run the agent is started by
-	// that command. Of a snapshot it prints {"id": "…"}, which it gets again when it opens.
+	// Command is a program and its arguments. It is run with one more argument, "open" or "snapshot",
+	// and receives {"session", "spec", "snapshot", "dir"} as JSON on its standard input. For open it
+	// prints {"dir": "/where", "run": ["ssh", "host", …], "restored": true}; with run the agent is
+	// started by that command. For snapshot it prints {"id": "…"}, which it receives again when it
+	// opens.
 	Command []string `json:"command,omitempty"`
 }
 
-// Parse reads a spec: JSON, or PROVIDER:WHAT, or a repository with an optional #REF.
+// Parse parses a spec: JSON, or PROVIDER:WHAT, or a repository with an optional #REF.
 func Parse(text string) (Spec, error) {
 	var s Spec
 	provider, rest, found := strings.Cut(text, ":")
@@ -83,7 +84,7 @@ func Parse(text string) (Spec, error) {
 	return s, s.Check()
 }
 
-// Check sets the provider if it is empty, and reports what is missing or does not belong together.
+// Check sets the provider if it is empty, and reports missing or inconsistent members.
 func (s *Spec) Check() error {
 	if s.Provider == "" {
 		s.Provider = Dir
@@ -117,34 +118,34 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// A Snapshot says where the files of a session are stored.
+// A Snapshot is the location of a session's stored files.
 type Snapshot struct {
-	N      int       `json:"n"` // counts the snapshots of a session
+	N      int       `json:"n"` // number of the snapshot of a session
 	Time   time.Time `json:"time"`
-	Commit string    `json:"commit,omitempty"` // its tree is the files; its parent what was checked out
+	Commit string    `json:"commit,omitempty"` // its tree is the files; its parent is the checked-out commit
 	Ref    string    `json:"ref,omitempty"`    // in the repository, or the name in the object
 	Object string    `json:"object,omitempty"` // a git bundle; empty if the repository has the commit
 	ID     string    `json:"id,omitempty"`     // of a program
 }
 
-// A State is what the fleet knows of the workspace of a session.
+// A State is the fleet's state of a session's workspace.
 type State struct {
-	// Machine is where it was opened last. Copies on other machines are older.
+	// Machine is where it was last opened. Copies on other machines are older.
 	Machine string    `json:"machine"`
 	Last    *Snapshot `json:"last,omitempty"`
 }
 
 // Objects store snapshots that a repository does not accept.
 type Objects interface {
-	// PutObject stores what r returns under a name.
+	// PutObject stores the data of r under a name.
 	PutObject(ctx context.Context, name string, r io.Reader) error
-	// GetObject writes what is stored under a name to w.
+	// GetObject writes the data stored under a name to w.
 	GetObject(ctx context.Context, name string, w io.Writer) error
-	// DeleteObject removes it.
+	// DeleteObject removes the data stored under a name.
 	DeleteObject(ctx context.Context, name string) error
 }
 
-// A Manager makes workspaces on one machine.
+// A Manager creates workspaces on one machine.
 type Manager struct {
 	dir, machine string
 	objects      Objects
@@ -176,13 +177,13 @@ func NewManager(dir string, objects Objects) (*Manager, error) {
 	return m, nil
 }
 
-// RepoKey stands for a repository in the list of [Manager.Warm].
+// RepoKey returns the key of a repository in the list of [Manager.Warm].
 func RepoKey(repo string) string {
 	sum := sha256.Sum256([]byte(repo))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Warm returns the keys of the repositories of which this machine has a mirror.
+// Warm returns the keys of the repositories that this machine has mirrors of.
 func (m *Manager) Warm() (keys []string) {
 	list, _ := os.ReadDir(filepath.Join(m.dir, "mirrors"))
 	for _, e := range list {
@@ -193,7 +194,7 @@ func (m *Manager) Warm() (keys []string) {
 	return keys
 }
 
-// Machine is the name of this machine in [State.Machine].
+// Machine returns the name of this machine in [State.Machine].
 func (m *Manager) Machine() string { return m.machine }
 
 // Sessions returns the sessions that have a worktree here.
@@ -205,7 +206,7 @@ func (m *Manager) Sessions() (ids []string) {
 	return ids
 }
 
-// Remove removes the worktree of a session that does not exist any more.
+// Remove removes the worktree of a session that no longer exists.
 func (m *Manager) Remove(ctx context.Context, session string) error {
 	tree := filepath.Join(m.dir, "trees", session)
 	if mirror, err := git(ctx, tree, "rev-parse", "--path-format=absolute", "--git-common-dir"); err == nil {
@@ -234,12 +235,12 @@ func (m *Manager) lock(mirror string) func() {
 	return l.Unlock
 }
 
-// A Workspace is where a session works.
+// A Workspace is the workspace of a session.
 type Workspace struct {
-	Dir string   // where the agent works
+	Dir string   // working directory of the agent
 	Run []string // the command that runs the agent; empty means that it runs as usual
-	// Notice is for the model: the files are those of a snapshot. It is empty if they are as
-	// the session left them.
+	// Notice is for the model if the files were restored from a snapshot. It is empty if
+	// they are as the session left them.
 	Notice string
 	// State is what the fleet must store before the agent starts.
 	State State
@@ -250,7 +251,7 @@ type Workspace struct {
 	top     string // of the worktree
 }
 
-// Open makes the workspace of a session, or finds it. The state is that of the fleet.
+// Open creates or finds the workspace of a session. state is that of the fleet.
 func (m *Manager) Open(ctx context.Context, session string, spec Spec, state State) (*Workspace, error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
@@ -277,7 +278,7 @@ func (m *Manager) Open(ctx context.Context, session string, spec Spec, state Sta
 	return w, nil
 }
 
-// notice is what the model learns when files were restored.
+// notice returns the text for the model when files were restored.
 func notice(last *Snapshot) string {
 	if last == nil {
 		return "This session continues on another machine. No files were stored before, so the working directory is as it was at the beginning. Check the files before you rely on earlier changes."
@@ -286,7 +287,7 @@ func notice(last *Snapshot) string {
 		last.N, last.Time.UTC().Format(time.RFC3339))
 }
 
-// openWorktree makes the mirror and the worktree.
+// openWorktree creates the mirror and the worktree.
 func (w *Workspace) openWorktree(ctx context.Context, state State) error {
 	m := w.m
 	mirror := m.mirror(w.spec.Repo)
@@ -300,7 +301,7 @@ func (w *Workspace) openWorktree(ctx context.Context, state State) error {
 	if err := m.fetch(ctx, mirror, w.spec.Repo); err != nil {
 		return err
 	}
-	if err == nil { // it is older than what the session had elsewhere
+	if err == nil { // it is older than the session's files elsewhere
 		if _, err := git(ctx, mirror, "worktree", "remove", "--force", "--force", "--", w.top); err != nil {
 			return err
 		}
@@ -328,7 +329,7 @@ func (w *Workspace) openWorktree(ctx context.Context, state State) error {
 		if _, err := git(ctx, w.top, "read-tree", "--reset", "-u", last.Commit); err != nil {
 			return err
 		}
-		if _, err := git(ctx, w.top, "reset", "-q"); err != nil { // what was not committed is not now
+		if _, err := git(ctx, w.top, "reset", "-q"); err != nil { // files that were not committed stay uncommitted
 			return err
 		}
 	}
@@ -341,7 +342,7 @@ func (w *Workspace) openWorktree(ctx context.Context, state State) error {
 	return nil
 }
 
-// fetch brings a mirror up to date, and makes it if there is none.
+// fetch updates a mirror, and creates it if there is none.
 func (m *Manager) fetch(ctx context.Context, mirror, repo string) error {
 	update := func(dir string) error {
 		if _, err := git(ctx, dir, "fetch", "-q", "--prune", "origin", "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"); err != nil {
@@ -354,7 +355,7 @@ func (m *Manager) fetch(ctx context.Context, mirror, repo string) error {
 		if err := update(mirror); err != nil && ctx.Err() != nil {
 			return err
 		}
-		return nil // what is there may do: if not, the ref is not found
+		return nil // the mirror may be sufficient: if not, the ref is not found
 	}
 	tmp, err := os.MkdirTemp(m.dir, "new-")
 	if err != nil {
@@ -379,7 +380,7 @@ func (m *Manager) fetch(ctx context.Context, mirror, repo string) error {
 	return nil
 }
 
-// resolve returns the commit that a new session begins at.
+// resolve returns the commit at which a new session starts.
 func (m *Manager) resolve(ctx context.Context, mirror string, spec Spec) (string, error) {
 	names := []string{"refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/master"}
 	if spec.Ref != "" {
@@ -396,7 +397,7 @@ func (m *Manager) resolve(ctx context.Context, mirror string, spec Spec) (string
 	return "", fmt.Errorf("workspace: the repository %s has no branch, tag or commit %q", hidePassword(spec.Repo), spec.Ref)
 }
 
-// load brings the commit of a snapshot into the mirror.
+// load fetches the commit of a snapshot into the mirror.
 func (m *Manager) load(ctx context.Context, mirror string, s *Snapshot) error {
 	if _, err := git(ctx, mirror, "cat-file", "-e", s.Commit+"^{commit}"); err == nil {
 		return nil
@@ -419,8 +420,8 @@ func (m *Manager) load(ctx context.Context, mirror string, s *Snapshot) error {
 	return nil
 }
 
-// Snapshot stores the files if they have changed since the last one. The caller then stores
-// State. A directory that is not of a repository is not stored: every machine has it.
+// Snapshot stores the files if they have changed since the last snapshot. The caller then
+// stores State. A directory outside a repository is not stored: every machine has it.
 func (w *Workspace) Snapshot(ctx context.Context) (changed bool, err error) {
 	next := Snapshot{N: 1, Time: time.Now().UTC().Truncate(time.Millisecond)}
 	last := w.State.Last
@@ -453,7 +454,7 @@ func (w *Workspace) Snapshot(ctx context.Context) (changed bool, err error) {
 	return true, nil
 }
 
-// commit makes a commit of all files but the ignored ones, and leaves the index as it is.
+// commit creates a commit of all files except the ignored ones, and leaves the index unchanged.
 func (w *Workspace) commit(ctx context.Context, n int) (string, error) {
 	index, err := os.CreateTemp(w.m.dir, "index-")
 	if err != nil {
@@ -465,7 +466,7 @@ func (w *Workspace) commit(ctx context.Context, n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if data, err := os.ReadFile(path); err == nil { // with it git reads only files that have changed
+	if data, err := os.ReadFile(path); err == nil { // with it git reads only changed files
 		if err := os.WriteFile(index.Name(), data, 0o600); err != nil {
 			return "", fmt.Errorf("workspace: %w", err)
 		}
@@ -491,15 +492,15 @@ func sameFiles(ctx context.Context, dir, a, b string) bool {
 	return err == nil && err2 == nil && x == y
 }
 
-// store brings a commit to where other machines find it: the repository if it accepts it, the object
-// store otherwise.
+// store pushes a commit to a place that other machines can reach: the repository if it accepts it,
+// otherwise the object store.
 func (w *Workspace) store(ctx context.Context, s, last *Snapshot) error {
 	s.Ref = fmt.Sprintf("refs/parley/%s/%d", w.session, s.N)
 	mirror := w.m.mirror(w.spec.Repo)
 	if _, err := git(ctx, mirror, "update-ref", s.Ref, s.Commit); err != nil {
 		return err
 	}
-	if last == nil || last.Object == "" { // one that refused it before is not asked again
+	if last == nil || last.Object == "" { // a repository that rejected it before is not tried again
 		if _, err := git(ctx, mirror, "push", "-q", "origin", s.Ref+":"+s.Ref); err == nil {
 			return nil
 		} else if ctx.Err() != nil {
@@ -527,14 +528,14 @@ func (w *Workspace) store(ctx context.Context, s, last *Snapshot) error {
 	return nil
 }
 
-// Forget removes the object of a snapshot that another one has replaced.
+// Forget removes the object of a snapshot that was replaced.
 func (w *Workspace) Forget(ctx context.Context, s *Snapshot) {
 	if s != nil && s.Object != "" {
 		w.m.objects.DeleteObject(ctx, s.Object)
 	}
 }
 
-// openContainer has the agent run in a container that sees the files, at the same path.
+// openContainer makes the agent run in a container that has the files at the same path.
 func (w *Workspace) openContainer() error {
 	for _, engine := range []string{"podman", "docker"} {
 		if program, err := exec.LookPath(engine); err == nil {
@@ -552,21 +553,21 @@ func (w *Workspace) openContainer() error {
 	return errors.New("workspace: this machine has neither podman nor docker, which the provider container needs")
 }
 
-// Prefix returns the command that runs the agent, with the variables that it gets. It is empty if the agent
-// runs as usual.
+// Prefix returns the command that runs the agent, with its variables. It is empty if the agent runs as
+// usual.
 func (w *Workspace) Prefix(added []string) []string {
 	run := slices.Clone(w.Run)
 	if w.spec.Provider == Container {
 		for _, v := range added {
 			name, _, _ := strings.Cut(v, "=")
-			run = append(run, "-e", name) // with the value that the engine itself gets: it is not visible
+			run = append(run, "-e", name) // with the value from the engine's own environment, so that it is not visible
 		}
 		run = append(run, w.spec.Image)
 	}
 	return run
 }
 
-// openCommand has a program of the user make the workspace.
+// openCommand has a program of the user create the workspace.
 func (w *Workspace) openCommand(ctx context.Context) error {
 	var out struct {
 		Dir      string   `json:"dir"`

@@ -1,17 +1,17 @@
-// Package postgres keeps sessions in PostgreSQL, so that many machines share them: it
-// is a [session.Store] and a [session.Summarizer]. It is a module of its own, so that
-// who needs no database links none.
+// Package postgres stores sessions in PostgreSQL, so that many machines share them: it
+// is a [session.Store] and a [session.Summarizer]. It is a separate module, so that
+// programs without a database do not link it.
 //
-// It touches three tables, whose names begin with "parley_" in the schema of the
-// connection's search_path, and makes them if they are missing. Records are kept byte
-// for byte, in bytea, since jsonb takes neither every text nor every number:
+// It uses three tables, whose names begin with "parley_" in the schema of the
+// connection's search_path, and creates them if they are missing. Records are stored
+// byte for byte, as bytea, since jsonb does not support every text and every number:
 //
 //	select convert_from(record, 'UTF8')::json from parley_records order by log, seq
 //
-// One writer at a time has the lease of a session. It is a row that the holder renews;
-// when the holder is silent for [Options.Lease] another one may take it, and whatever
-// the first one writes from then on fails with [session.ErrLeaseLost]. The
-// database's clock alone counts. The package knows nothing of what records say.
+// One writer at a time has the lease of a session. It is a row that the holder renews.
+// If the holder does not renew it for [Options.Lease], another writer may take it, and
+// all later writes of the first one fail with [session.ErrLeaseLost]. Only the
+// database's clock counts. The package does not interpret records.
 package postgres
 
 import (
@@ -33,21 +33,21 @@ import (
 //go:embed schema.sql
 var schema string
 
-// Options say how a [Store] works. The zero value is right for most.
+// Options configure a [Store]. The zero value suits most uses.
 type Options struct {
-	// Lease is for how long a writer may be silent before another one may take
-	// its session: 30 seconds if it is zero. It is renewed three times in that time.
+	// Lease is how long a lease lasts without renewal before another writer may take
+	// the session; zero means 30 seconds. It is renewed three times in that period.
 	Lease time.Duration
-	// NoSchema leaves the tables alone: somebody else has made them with [Schema].
-	// The role of the connection then needs no right to create anything.
+	// NoSchema skips creating the tables: they were created with [Schema]. The role of
+	// the connection then needs no right to create anything.
 	NoSchema bool
 }
 
-// Schema returns the statements that make the tables, for those who do it themselves.
-// They can be repeated.
+// Schema returns the statements that create the tables, for callers that run them
+// themselves. They can be repeated.
 func Schema() string { return schema }
 
-// A Store keeps sessions in a database. It is safe for concurrent use.
+// A Store stores sessions in a database. It is safe for concurrent use.
 type Store struct {
 	pool  *pgxpool.Pool
 	lease time.Duration
@@ -59,8 +59,9 @@ var (
 	_ session.Summarizer = (*Store)(nil)
 )
 
-// Open connects to a database, as "postgres://user@host/database" or in any other form
-// that pgx and libpq know, and makes the tables. The store's Close ends the connections.
+// Open connects to a database, given as "postgres://user@host/database" or in any other
+// form that pgx and libpq support, and creates the tables. The store's Close closes the
+// connections.
 func Open(ctx context.Context, dsn string, opts *Options) (*Store, error) {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
@@ -75,8 +76,8 @@ func Open(ctx context.Context, dsn string, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// New returns a store in the database of a pool, which stays the caller's, and makes
-// the tables.
+// New returns a store in the database of a pool, which the caller keeps and closes,
+// and creates the tables.
 func New(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -88,7 +89,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*Store, error)
 	if opts.NoSchema {
 		return s, nil
 	}
-	// Tables that are made twice at once fail, even those that may be there.
+	// Creating tables concurrently fails, even with "if not exists".
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('parley_sessions'))"); err != nil {
 			return err
@@ -102,7 +103,8 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*Store, error)
 	return s, nil
 }
 
-// Close ends the connections of a store from [Open], and leaves those of [New] alone.
+// Close closes the connections of a store from [Open]. For a store from [New] it does
+// nothing.
 func (s *Store) Close() {
 	if s.owned {
 		s.pool.Close()
@@ -130,8 +132,8 @@ func (s *Store) append(ctx context.Context, key session.Key, token []byte, recor
 	}
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if token != nil {
-			// The row stays as it is until the records are there: who takes the
-			// lease waits for them.
+			// The row stays locked until the records are stored: a process that takes
+			// the lease waits for them.
 			var one int
 			err := tx.QueryRow(ctx, "select 1 from parley_leases where session = $1 and token = $2 for share", key.Session, token).Scan(&one)
 			if errors.Is(err, pgx.ErrNoRows) {
@@ -196,7 +198,7 @@ func add(ctx context.Context, tx pgx.Tx, key session.Key, records []json.RawMess
 	return err
 }
 
-// uuidOf returns the uuid of a record as it is kept: short, since it is in an index.
+// uuidOf returns the stored form of a record's uuid: short, since it is in an index.
 func uuidOf(record json.RawMessage) []byte {
 	id := session.RecordUUID(record)
 	if id == "" {

@@ -1,20 +1,20 @@
-// Package redis keeps sessions in Redis (or Valkey), so that many machines share them:
-// it is a [session.Store] and a [session.Summarizer]. It is a module of its own, so
-// that who needs no Redis links none.
+// Package redis stores sessions in Redis (or Valkey), so that many machines share them:
+// it is a [session.Store] and a [session.Summarizer]. It is a separate module, so that
+// programs without Redis do not link it.
 //
-// It touches keys that begin with [Options.Prefix] and nothing else. An append
-// makes its changes in one script, so that it happens as a whole or not at all. How
-// well a server keeps what it has taken is its own affair: sessions want
+// It uses only keys that begin with [Options.Prefix]. An append makes its changes in one
+// script, so that it happens completely or not at all. The durability of accepted writes
+// depends on the server's configuration. Recommended for sessions:
 //
 //	appendonly yes
 //	appendfsync always
 //	maxmemory-policy noeviction
 //
-// One writer at a time has the lease of a session, which it renews; when it is silent
-// for [Options.Lease] another one may take it, and whatever the first one writes from
-// then on fails with [session.ErrLeaseLost], since the script that appends looks at the
-// lease first. The server's clock alone counts. If a replica becomes the server that has
-// not seen the last writes, these are lost, as with everything in Redis.
+// One writer at a time has the lease of a session, which it renews. If it does not renew
+// it for [Options.Lease], another writer may take it, and all later writes of the first
+// one fail with [session.ErrLeaseLost], since the script that appends checks the lease
+// first. Only the server's clock counts. If a replica that has not received the last
+// writes becomes the server, these are lost, as with everything in Redis.
 package redis
 
 import (
@@ -34,18 +34,18 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Options say how a [Store] works. The zero value is right for most.
+// Options configure a [Store]. The zero value suits most uses.
 type Options struct {
-	// Prefix begins every key: "{parley}" if it is empty. The braces make a cluster
-	// keep all of them in one place, which the scripts need; who wants sessions
-	// spread over a cluster uses several stores with several prefixes.
+	// Prefix is the prefix of every key; empty means "{parley}". The braces make a
+	// cluster keep all keys on one node, which the scripts need; to spread sessions over
+	// a cluster, use several stores with different prefixes.
 	Prefix string
-	// Lease is for how long a writer may be silent before another one may take
-	// its session: 30 seconds if it is zero. It is renewed three times in that time.
+	// Lease is how long a lease lasts without renewal before another writer may take the
+	// session; zero means 30 seconds. It is renewed three times in that period.
 	Lease time.Duration
 }
 
-// A Store keeps sessions in Redis. It is safe for concurrent use.
+// A Store stores sessions in Redis. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
 	prefix string
@@ -67,19 +67,19 @@ var deleteSource string
 //go:embed lease.lua
 var leaseSource string
 
-// The scripts, which the server keeps by their digest. Nothing changes them.
+// The scripts, which the server caches by digest. They are constant.
 var (
 	appendScript = redis.NewScript(appendSource)
 	deleteScript = redis.NewScript(deleteSource)
 	leaseScript  = redis.NewScript(leaseSource)
 )
 
-// Open returns a store on the server of an address such as
-// "redis://user@host:6379/0". The store's Close ends its connections.
+// Open returns a store on the server at an address such as "redis://user@host:6379/0".
+// The store's Close closes its connections.
 func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, err // it names the package
+		return nil, err // it already names the package
 	}
 	client := redis.NewClient(o)
 	if err := client.Ping(ctx).Err(); err != nil {
@@ -91,7 +91,7 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// New returns a store on the server of a client, which stays the caller's.
+// New returns a store on the server of a client, which the caller keeps and closes.
 func New(client redis.UniversalClient, opts *Options) *Store {
 	s := &Store{client: client, prefix: "{parley}", lease: 30 * time.Second}
 	if opts != nil && opts.Prefix != "" {
@@ -103,7 +103,8 @@ func New(client redis.UniversalClient, opts *Options) *Store {
 	return s
 }
 
-// Close ends the connections of a store from [Open], and leaves those of [New] alone.
+// Close closes the connections of a store from [Open]. For a store from [New] it does
+// nothing.
 func (s *Store) Close() error {
 	if s.owned {
 		return s.client.Close()
@@ -111,7 +112,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// The keys. A session is known as "project/id", a log by its [session.Key].
+// The keys. A session is identified by "project/id", a log by its [session.Key].
 //
 //	log:KEY     list: the records
 //	uuids:KEY   set: the uuids of the records
@@ -131,9 +132,8 @@ func (s *Store) Append(ctx context.Context, key session.Key, records []json.RawM
 	return s.append(ctx, key, "", records)
 }
 
-// append adds records, for the holder of a token if there is one. Existing
-// records, and what a list shows of them, are read here; the script does nothing
-// if the log has changed since.
+// append adds records, for the holder of a token if there is one. Existing records, and
+// their summary, are read here; the script does nothing if the log has changed since.
 func (s *Store) append(ctx context.Context, key session.Key, token string, records []json.RawMessage) error {
 	if err := key.Check(); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (s *Store) append(ctx context.Context, key session.Key, token string, recor
 	}
 	log := key.String()
 	head, uuids := s.key("head", log), s.key("uuids", log)
-	once := rand.Text() // the client repeats what a broken connection may have cut off
+	once := rand.Text() // the client repeats requests that a broken connection may have cut off
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -213,7 +213,7 @@ func (s *Store) append(ctx context.Context, key session.Key, token string, recor
 	}
 }
 
-// uuidOf returns the uuid of a record as it is kept: short.
+// uuidOf returns the stored, short form of a record's uuid.
 func uuidOf(record json.RawMessage) string {
 	id := session.RecordUUID(record)
 	if len(id) > 64 {
@@ -260,7 +260,7 @@ func (s *Store) Summaries(ctx context.Context, project string) ([]session.Summar
 	return all, err
 }
 
-// heads goes through what is known of sessions.
+// heads iterates over the metadata of sessions.
 func (s *Store) heads(ctx context.Context, match session.Key, each func(key session.Key, modified time.Time, size int64, summary string)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (s *Store) heads(ctx context.Context, match session.Key, each func(key sess
 			is := asked[i].Val()
 			modified, ok := is[0].(string)
 			if !ok || match.Project != "" && match.Project != project {
-				continue // deleted a moment ago, or another one
+				continue // just deleted, or another session
 			}
 			ms, _ := strconv.ParseInt(modified, 10, 64)
 			text, _ := is[1].(string)
@@ -332,7 +332,8 @@ func (s *Store) Lease(ctx context.Context, key session.Key) (session.Lease, erro
 		return nil, err
 	}
 	token := rand.Text()
-	// ask takes, keeps or drops it; lost is what it means if another has it.
+	// ask takes, renews or releases the lease; lost is the error if another process has
+	// it.
 	ask := func(ctx context.Context, what string, lost error) error {
 		said, err := leaseScript.Run(ctx, s.client, []string{s.key("lease", key.Session)}, what, token, s.lease.Milliseconds()).Text()
 		if err == nil && said != "ok" {

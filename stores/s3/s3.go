@@ -1,20 +1,19 @@
-// Package s3 keeps sessions in a bucket of S3 or of a server that is compatible with it,
-// so that many machines share them: it is a [session.Store] and a [session.Summarizer].
-// It is a module of its own, so that who needs no S3 links none.
+// Package s3 stores sessions in a bucket of S3 or of a compatible server, so that many
+// machines share them: it is a [session.Store] and a [session.Summarizer]. It is a
+// separate module, so that programs without S3 do not link it.
 //
-// A session is one object, its head: who writes it, the newest records, and the names of
-// segments, objects that hold the older ones and never change. Every change is a write
-// of the head on the condition that it is still the one that was read (If-Match,
-// If-None-Match), so that it happens as a whole or not at all, and so that a writer whose
-// lease another one has taken cannot write any more, however late it comes. The server
-// must honour such conditions, as S3 does, and MinIO, Ceph, R2 and Garage in their newer versions; [New]
-// finds out whether it does.
+// A session is one object, its head: its writer, the newest records, and the names of segments, objects
+// that hold the older records and never change. Every change is a conditional write of the head
+// (If-Match, If-None-Match): it succeeds only if the head is still the one that was read. So a change
+// happens completely or not at all, and a writer that has lost its lease cannot write, however late it
+// tries. The server must support such conditions, as do S3 and recent versions of MinIO, Ceph, R2 and
+// Garage; [New] checks that.
 //
-// A lease is renewed by its holder; when the holder is silent for [Options.Lease] and a
-// second more, since the server's clock tells no less, another one may take it. The
-// server's clock alone counts. A list reads the head of each session that has changed
-// since the last one. A session that was deleted leaves a head without records, some 20
-// bytes, since not every server deletes on a condition.
+// The holder of a lease renews it. If the holder does not renew it for [Options.Lease]
+// and one second more, which is the resolution of the server's clock, another process
+// may take it. Only the server's clock counts. A list reads the head of each session
+// that has changed since the last list. A deleted session leaves a head without
+// records, some 20 bytes, since not every server supports conditional deletes.
 package s3
 
 import (
@@ -43,16 +42,16 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// Options say how a [Store] works. The zero value is right for most.
+// Options configure a [Store]. The zero value suits most uses.
 type Options struct {
-	// Prefix begins the name of every object: "parley/" if it is empty.
+	// Prefix is the prefix of every object name; empty means "parley/".
 	Prefix string
-	// Lease is for how long a writer may be silent before another one may take
-	// its session: 30 seconds if it is zero. It is renewed three times in that time.
+	// Lease is how long a lease lasts without renewal before another writer may take
+	// the session; zero means 30 seconds. It is renewed three times in that period.
 	Lease time.Duration
 }
 
-// A Store keeps sessions in a bucket. It is safe for concurrent use.
+// A Store stores sessions in a bucket. It is safe for concurrent use.
 type Store struct {
 	client *s3.Client
 	bucket string
@@ -60,12 +59,12 @@ type Store struct {
 	lease  time.Duration
 	ahead  atomic.Int64 // by how many nanoseconds the server's clock is ahead of ours
 
-	turns [256]chan struct{} // so that changes of a session here do not get in each other's way
+	turns [256]chan struct{} // serializes changes of a session in this process
 	seed  maphash.Seed
 
 	mu    sync.Mutex
-	heads map[string]*head               // by the id of the session; any of them may be old
-	rows  map[string]*row                // what a list knows of a session
+	heads map[string]*head               // by the id of the session; each may be outdated
+	rows  map[string]*row                // information for lists, by session
 	uuids map[string]map[string]struct{} // of the records of a segment
 }
 
@@ -74,11 +73,12 @@ var (
 	_ session.Summarizer = (*Store)(nil)
 )
 
-// How much is remembered to save requests: heads, and segments whose uuids are known.
+// Cache sizes that save requests: heads, and segments whose uuids are known.
 const maxHeads, maxSegments = 128, 512
 
-// New returns a store in a bucket. It finds out whether the server writes on a
-// condition, and fails if it does not: two writers would overwrite each other.
+// New returns a store in a bucket. It checks whether the server supports
+// conditional writes, and fails if it does not: two writers would overwrite
+// each other.
 func New(ctx context.Context, client *s3.Client, bucket string, opts *Options) (*Store, error) {
 	s := &Store{client: client, bucket: bucket, prefix: "parley/", lease: 30 * time.Second, seed: maphash.MakeSeed(),
 		heads: map[string]*head{}, rows: map[string]*row{}, uuids: map[string]map[string]struct{}{}}
@@ -108,17 +108,16 @@ func New(ctx context.Context, client *s3.Client, bucket string, opts *Options) (
 	return s, nil
 }
 
-// A head is all that is known of a session. It does not change once it is there: who
-// changes it makes another one.
+// A head is the state of a session. It is immutable: a change creates another one.
 type head struct {
 	Lease *holder `json:"lease,omitempty"`
 	Logs  []*log  `json:"logs,omitempty"`
-	Last  string  `json:"last,omitempty"` // names the change that made it
+	Last  string  `json:"last,omitempty"` // identifies the change that created it
 
-	etag string // empty if there is no such object
+	etag string // empty if the object does not exist
 }
 
-// A holder writes the session.
+// A holder is the writer of the session.
 type holder struct {
 	Token   string `json:"token"`
 	Expires int64  `json:"expires"` // in milliseconds, by the server's clock
@@ -139,14 +138,14 @@ func (h *head) find(key session.Key) int {
 	return slices.IndexFunc(h.Logs, func(l *log) bool { return l.Project == key.Project && l.Sub == key.Sub })
 }
 
-// names reports whether a log consists of any of some segments.
+// names reports whether a log contains any of the given segments.
 func (h *head) names(segments []string) bool {
 	return slices.ContainsFunc(h.Logs, func(l *log) bool {
 		return slices.ContainsFunc(segments, func(name string) bool { return slices.Contains(l.Segments, name) })
 	})
 }
 
-// A row is what a list knows of a head.
+// A row is the information of a head for lists.
 type row struct {
 	etag string
 	logs []*log // sessions only, without records
@@ -176,7 +175,7 @@ func (s *Store) append(ctx context.Context, key session.Key, token string, recor
 	}
 	var written []string // segments that no head names yet
 	return s.change(ctx, key.Session, token, func(h *head) (bool, error) {
-		if !h.names(written) { // else it was written after all, and then changed by another one
+		if !h.names(written) { // otherwise it was written after all, and then changed by another process
 			s.remove(key.Session, written)
 		}
 		written = nil
@@ -224,7 +223,7 @@ func size(records []json.RawMessage) int64 {
 	return n
 }
 
-// fresh returns the records that a log does not hold.
+// fresh returns the records that a log does not contain.
 func (s *Store) fresh(ctx context.Context, id string, l *log, records []json.RawMessage) ([]json.RawMessage, error) {
 	held := map[string]struct{}{}
 	var added []json.RawMessage
@@ -235,7 +234,7 @@ func (s *Store) fresh(ctx context.Context, id string, l *log, records []json.Raw
 			added = append(added, r)
 			continue
 		}
-		if !known { // what has no uuid needs not be looked for
+		if !known { // records without a uuid need not be looked up
 			known = true
 			for _, name := range l.Segments {
 				some, err := s.segmentUUIDs(ctx, id, name)
@@ -300,7 +299,7 @@ func (s *Store) putSegment(ctx context.Context, id string, records []json.RawMes
 	}
 	name = rand.Text() + ".jsonl"
 	if _, err := s.put(ctx, s.segmentName(id, name), lines.Bytes(), ""); err != nil && !conflict(err) {
-		return "", err // a conflict is its own: the client repeats what may be there
+		return "", err // a conflict with itself: the client repeats requests that may have succeeded
 	}
 	s.remember(name, uuidsOf(records))
 	return name, nil
@@ -318,7 +317,7 @@ func (s *Store) segment(ctx context.Context, id, name string) ([]json.RawMessage
 	return records, nil
 }
 
-// remove removes segments that nothing names. It is no harm if it cannot.
+// remove removes unreferenced segments. A failure is harmless.
 func (s *Store) remove(id string, segments []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -327,9 +326,9 @@ func (s *Store) remove(id string, segments []string) {
 	}
 }
 
-// change changes the head of a session, which f is given a copy of, as long as it takes
-// until nobody else has changed it meanwhile. F reports whether there is anything to
-// write. With a token it fails with [session.ErrLeaseLost] if another one has the lease.
+// change changes the head of a session. It passes a copy to f and retries until nobody
+// else has changed the head meanwhile. f reports whether there is anything to write.
+// With a token it fails with [session.ErrLeaseLost] if another process has the lease.
 func (s *Store) change(ctx context.Context, id, token string, f func(*head) (bool, error)) error {
 	turn := s.turns[maphash.String(s.seed, id)%uint64(len(s.turns))]
 	select {
@@ -349,7 +348,7 @@ func (s *Store) change(ctx context.Context, id, token string, f func(*head) (boo
 			}
 		}
 		if h.Last == this {
-			return nil // the client repeated it, and conflicted with itself
+			return nil // the client repeated the request, and conflicted with itself
 		}
 		if token != "" && (h.Lease == nil || h.Lease.Token != token) {
 			if remembered {
@@ -360,7 +359,7 @@ func (s *Store) change(ctx context.Context, id, token string, f func(*head) (boo
 		}
 		next := *h
 		changed, err := f(&next)
-		if err != nil && remembered { // it may be that of an old head
+		if err != nil && remembered { // the error may come from an outdated head
 			h = nil
 			continue
 		}
@@ -398,7 +397,7 @@ func (s *Store) remembered(id string) *head {
 	return s.heads[id]
 }
 
-// keep remembers the head of a session, or forgets it.
+// keep caches the head of a session, or removes it from the cache.
 func (s *Store) keep(id string, h *head) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -415,7 +414,7 @@ func (s *Store) keep(id string, h *head) {
 	s.heads[id] = h
 }
 
-// read reads the head of a session; if there is none it is empty.
+// read reads the head of a session; it is empty if there is none.
 func (s *Store) read(ctx context.Context, id string) (*head, error) {
 	data, etag, err := s.get(ctx, s.headName(id))
 	if errors.Is(err, session.ErrNotFound) {
@@ -483,7 +482,7 @@ func (s *Store) Summaries(ctx context.Context, project string) ([]session.Summar
 	return all, err
 }
 
-// list goes through the sessions of a store. It reads the heads that have changed.
+// list iterates over the sessions of a store. It reads the heads that have changed.
 func (s *Store) list(ctx context.Context, match session.Key, f func(session.Key, *log)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -562,7 +561,7 @@ func (s *Store) list(ctx context.Context, match session.Key, f func(session.Key,
 	return nil
 }
 
-// each calls f with the numbers below n, some at once, until one fails.
+// each calls f with the numbers below n, some concurrently, until one fails.
 func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -590,7 +589,7 @@ func (s *Store) Delete(ctx context.Context, key session.Key) error {
 		return nil // there is no such log
 	}
 	var gone []string
-	s.keep(key.Session, nil) // it may be older than what is to be deleted
+	s.keep(key.Session, nil) // the cached head may be older than the log to delete
 	err := s.change(ctx, key.Session, "", func(h *head) (bool, error) {
 		var left []*log
 		gone = nil
@@ -663,18 +662,18 @@ func (s *Store) Lease(ctx context.Context, key session.Key) (session.Lease, erro
 				return true, nil
 			})
 			if errors.Is(err, session.ErrLeaseLost) {
-				return nil // it is another's
+				return nil // it belongs to another process
 			}
 			return err
 		},
 	}.Lease(), nil
 }
 
-// now is the time by the server's clock.
+// now returns the time of the server's clock.
 func (s *Store) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-// heard takes the server's clock from an answer, which tells no fractions of a second: what
-// is known of it changes only as far as the answer says that it is wrong.
+// heard updates the server's clock from a response. Responses have no fractions of a
+// second, so the estimate changes only if the response contradicts it.
 func (s *Store) heard(m smithy.Metadata) {
 	if t, ok := middleware.GetServerTime(m); ok {
 		least := time.Until(t)
@@ -683,7 +682,7 @@ func (s *Store) heard(m smithy.Metadata) {
 }
 
 // put writes an object on the condition that the existing one has this etag, or that none
-// exists if it is empty.
+// exists if etag is empty.
 func (s *Store) put(ctx context.Context, name string, data []byte, etag string) (string, error) {
 	in := &s3.PutObjectInput{Bucket: &s.bucket, Key: &name, Body: bytes.NewReader(data), ContentType: aws.String("application/json")}
 	if etag == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// natsFlags say how to connect to NATS: the credentials are NATS's own.
+// natsFlags are the flags for the connection to NATS: the credentials are NATS's own.
 type natsFlags struct {
 	url, creds, nkey, ca, cert, key, data, fleet string
 }
@@ -91,7 +91,7 @@ func withoutPassword(urls string) string {
 	return strings.Join(list, ",")
 }
 
-// A nodeFile says how a node that runs is reached from this machine.
+// A nodeFile describes how to reach a running node from this machine.
 type nodeFile struct {
 	NATS  string `json:"nats"`
 	Token string `json:"token"`
@@ -106,7 +106,7 @@ func readJSON(file string, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// writeJSON replaces a file that only this user can read, so that it is whole after a crash.
+// writeJSON atomically replaces a file that only this user can read.
 func writeJSON(file string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -124,8 +124,8 @@ func writeJSON(file string, v any) error {
 	return os.Rename(f.Name(), file)
 }
 
-// clusterToken returns the secret that the nodes of a fleet share: that of a file, or one that
-// is made for a fleet of one node.
+// clusterToken returns the shared secret of the nodes of a fleet: from a file, or generated
+// for a fleet of one node.
 func clusterToken(data, file string) (string, error) {
 	if file == "" {
 		file = filepath.Join(data, "token")

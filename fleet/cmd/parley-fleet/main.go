@@ -1,5 +1,5 @@
 // Command parley-fleet runs the sessions of Parley on one machine or three, with NATS JetStream
-// embedded, or on any number of machines with a NATS cluster that exists.
+// embedded, or on any number of machines with an existing NATS cluster.
 //
 //	parley-fleet up --data /var/lib/parley --addr 127.0.0.1:8080
 //	parley-fleet status --data /var/lib/parley

@@ -14,7 +14,7 @@ import (
 	"github.com/parley-go/parley/fleet"
 )
 
-// status prints what the fleet is doing.
+// status prints the state of the fleet.
 func status(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	return show(ctx, "status", args, stdout, func(s *fleet.Status, asJSON bool) error {
 		if asJSON {
@@ -26,7 +26,7 @@ func status(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	}, false)
 }
 
-// top prints it again and again.
+// top prints the status repeatedly.
 func top(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	return show(ctx, "top", args, stdout, func(s *fleet.Status, _ bool) error {
 		fmt.Fprint(stdout, "\x1b[H\x1b[2J")
@@ -87,7 +87,7 @@ func printStatus(stdout io.Writer, s *fleet.Status) error {
 	return w.Flush()
 }
 
-// metricsHandler serves what an autoscaler needs, in the text format of Prometheus.
+// metricsHandler serves the metrics for an autoscaler, in the text format of Prometheus.
 func metricsHandler(b *fleet.Backend) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {

@@ -60,8 +60,8 @@ func (f *nodeFlags) addWorker(fs *flag.FlagSet) {
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at this `HOST:PORT`, without a token")
 }
 
-// drainTime is how long turns may take to end after SIGTERM. With what follows, the node is
-// gone within 20 seconds.
+// drainTime is how long turns may take to end after SIGTERM. Including the rest, the node
+// exits within 20 seconds.
 const drainTime = 15 * time.Second
 
 // up runs a node.
@@ -88,7 +88,7 @@ func (f *nodeFlags) addUp(fs *flag.FlagSet) {
 	fs.StringVar(&f.tokenFile, "token-file", "", "a `FILE` with the secret that the nodes and workers share; needed with --join")
 }
 
-// check runs the node if its flags belong together.
+// check runs the node if its flags are consistent.
 func (f *nodeFlags) check(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.data == "" {
 		return usagef("it needs --data DIRECTORY to keep tokens and, without --nats, the sessions")
@@ -123,7 +123,7 @@ func worker(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	return f.work(ctx, nc, 0, nil, stdout, stderr)
 }
 
-// run starts the server, or connects to the cluster that exists, and works.
+// run starts the server, or connects to the existing cluster, and works.
 func (f *nodeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := os.MkdirAll(f.data, 0o700); err != nil {
 		return err
@@ -274,17 +274,17 @@ func (f *nodeFlags) work(ctx context.Context, nc *nats.Conn, replicas int, liste
 	limit, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	w.Drain(limit, h)
-	// Sessions are left as they are: other workers continue them.
+	// Sessions stay unchanged: other workers continue them.
 	return err
 }
 
-// A sessionSpec is what a session of the fleet asks of its agent.
+// A sessionSpec holds a session's settings for its agent.
 type sessionSpec struct {
 	hub.Args
 	Workspace *workspace.Spec `json:"workspace,omitempty"`
 }
 
-// openWorkspaces returns where sessions of this worker work, nil if it runs none.
+// openWorkspaces returns the workspaces of this worker's sessions, or nil if it runs none.
 func (f *nodeFlags) openWorkspaces(ctx context.Context, b *fleet.Backend, logger *slog.Logger) (*fleet.Workspaces, error) {
 	if f.slots == 0 {
 		return nil, nil
@@ -302,7 +302,8 @@ func (f *nodeFlags) openWorkspaces(ctx context.Context, b *fleet.Backend, logger
 	return b.OpenWorkspaces(ctx, dir, logger)
 }
 
-// takeWorkspace removes --workspace from the flags of a session, which are otherwise those of the agent.
+// takeWorkspace removes --workspace from the flags of a session; the others are those of
+// the agent.
 func takeWorkspace(args []string) (rest []string, spec *workspace.Spec, err error) {
 	for i := 0; i < len(args); i++ {
 		value, ok := strings.CutPrefix(args[i], "--workspace=")
@@ -323,7 +324,7 @@ func takeWorkspace(args []string) (rest []string, spec *workspace.Spec, err erro
 	return rest, spec, nil
 }
 
-// hubConfig returns how sessions run here.
+// hubConfig returns the configuration of this node's hub.
 func (f *nodeFlags) hubConfig(w *fleet.Worker, files *fleet.Workspaces, logger *slog.Logger) (hub.Config, error) {
 	cfg, err := agent.FromProcess()
 	if err != nil {
@@ -414,7 +415,7 @@ func (f *nodeFlags) faces(h *hub.Hub, tokens serve.TokenStore, logger *slog.Logg
 	})
 }
 
-// announce prints where the API is. The first token is shown once.
+// announce prints the address of the API. The first token is shown once.
 func announce(stdout io.Writer, s *serve.Server, addr net.Addr) error {
 	base := s.BaseURL(addr)
 	fmt.Fprintf(stdout, "Serving %s\n", base)
@@ -428,7 +429,7 @@ func announce(stdout io.Writer, s *serve.Server, addr net.Addr) error {
 	return err
 }
 
-// token makes a token for the API of the node that runs.
+// token creates a token for the API of the running node.
 func token(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	fs := newFlags("token --data DIRECTORY NAME", stdout)
 	data := fs.String("data", "", "the `DIRECTORY` of the node")

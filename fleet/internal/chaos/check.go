@@ -23,7 +23,7 @@ import (
 
 var chaos = hub.Actor{Name: "chaos", Rights: hub.Everything}
 
-// A load is people who send prompts, at gateways on all nodes.
+// A load simulates people who send prompts, at gateways on all nodes.
 type load struct {
 	hubs     []*hub.Hub
 	sessions []string
@@ -34,7 +34,7 @@ type load struct {
 	cancel   context.CancelFunc
 }
 
-// startLoad starts sessions, each of which gets its next prompt when it is idle.
+// startLoad starts sessions, each of which receives its next prompt when it is idle.
 func (w *world) startLoad(ctx context.Context, sessions int) (*load, error) {
 	l := &load{stop: make(chan struct{}), accepted: make([][]string, sessions)}
 	ctx, l.cancel = context.WithCancel(ctx)
@@ -59,7 +59,7 @@ func (w *world) startLoad(ctx context.Context, sessions int) (*load, error) {
 	return l, nil
 }
 
-// again calls f until it works.
+// again retries f until it succeeds.
 func again(ctx context.Context, f func() error) error {
 	for {
 		err := f()
@@ -125,7 +125,7 @@ func (l *load) finish(ctx context.Context) (late error) {
 	return late
 }
 
-// A history is what clients did to logs and leases, for porcupine.
+// A history holds the operations of clients on logs and leases, for porcupine.
 type history struct {
 	mu   sync.Mutex
 	ops  map[string][]porcupine.Operation // by log or lease
@@ -134,13 +134,13 @@ type history struct {
 }
 
 type (
-	// An input is an append behind a number, or, for a lease, nothing.
+	// An input is an append after a number, or, for a lease, empty.
 	input struct{ expect uint64 }
-	// An output says whether it took place, as far as that is known.
+	// An output reports whether the operation took place, as far as known.
 	output struct{ ok, unknown bool }
 )
 
-// startHistory has a client on each node append to the same logs.
+// startHistory starts a client on each node that appends to the same logs.
 func (w *world) startHistory(ctx context.Context) *history {
 	h := &history{ops: map[string][]porcupine.Operation{}, stop: make(chan struct{})}
 	ids := []string{session.NewID(), session.NewID()}
@@ -189,7 +189,8 @@ func (h *history) appendOnce(ctx context.Context, b *fleet.Backend, client int, 
 	h.add("log "+id, porcupine.Operation{ClientId: client, Input: input{last}, Call: call, Output: out, Return: end})
 }
 
-// leaseOnce takes a lease and gives it up. No two clients may have it at once, as none of them dies.
+// leaseOnce acquires and releases a lease. No two clients may hold it at once, since none of them
+// dies.
 func (h *history) leaseOnce(ctx context.Context, b *fleet.Backend, client int, id string, began time.Time) {
 	call := time.Since(began).Nanoseconds()
 	l, err := b.Lease(ctx, id)
@@ -221,7 +222,7 @@ func (h *history) finish() {
 	h.work.Wait()
 }
 
-// logModel is a log to which a client appends behind the number that it expects to be the last.
+// logModel models a log to which a client appends after the number that it expects to be the last.
 var logModel = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{uint64(0)} },
 	Step: func(state, in, out any) []any {
@@ -239,7 +240,7 @@ var logModel = porcupine.NondeterministicModel{
 	Equal: func(a, b any) bool { return a == b },
 }
 
-// leaseModel is a lock: 1 takes it, 0 gives it up.
+// leaseModel models a lock: 1 acquires it, 0 releases it.
 var leaseModel = porcupine.Model{
 	Init: func() any { return uint64(0) },
 	Step: func(state, in, _ any) (bool, any) {
@@ -365,7 +366,7 @@ func summary(all []time.Duration) string {
 	return fmt.Sprintf("p50 %v, max %v of %d", all[len(all)/2].Round(100*time.Millisecond), all[len(all)-1].Round(100*time.Millisecond), len(all))
 }
 
-// readLedger looks for effects that took place twice.
+// readLedger looks for duplicate effects.
 func (w *world) readLedger(complain func(string, ...any)) (effects, twice int) {
 	f, err := os.Open(w.ledger)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command chaos proves that a fleet loses nothing: three nodes and four workers run as processes,
-// which are killed, paused and cut off while sessions work. `make chaos` runs it.
+// Command chaos tests that a fleet loses nothing: three nodes and four workers run as processes,
+// which are killed, paused and disconnected while sessions work. `make chaos` runs it.
 //
 // Every prompt leads to one tool call that adds a line to a ledger file. In the end each prompt has
 // one result, no line is there twice, no entry is by a process that was not the owner, and

@@ -20,7 +20,7 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
-// runNode is one of the NATS servers.
+// runNode runs one of the NATS servers.
 func runNode(ctx context.Context, spec string) error {
 	var cfg fleet.ServerConfig
 	if err := json.Unmarshal([]byte(spec), &cfg); err != nil {
@@ -35,16 +35,16 @@ func runNode(ctx context.Context, spec string) error {
 	return nil
 }
 
-// A workerSpec says what a worker process needs to know.
+// A workerSpec configures a worker process.
 type workerSpec struct {
 	Name, URLs, Ledger string
 	Lease              time.Duration
 }
 
-// processName is that of one life of a worker.
+// processName returns the name of one run of a worker.
 func processName(name string, pid int) string { return fmt.Sprintf("%s.%d", name, pid) }
 
-// runWorker is one of the workers.
+// runWorker runs one of the workers.
 func runWorker(ctx context.Context, text string) error {
 	var spec workerSpec
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {

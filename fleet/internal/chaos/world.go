@@ -19,7 +19,7 @@ import (
 	"github.com/parley-go/parley/fleet"
 )
 
-// A world is the processes, and the links between the nodes.
+// A world holds the processes, and the links between the nodes.
 type world struct {
 	dir, exe, ledger string
 	lease            time.Duration
@@ -38,7 +38,7 @@ type world struct {
 	paused                               map[string][]time.Time
 }
 
-// A process is one that chaos starts, and starts again.
+// A process is a process that chaos starts and restarts.
 type process struct {
 	mu   sync.Mutex // held while it is down
 	name string
@@ -127,7 +127,7 @@ func (k *link) set(cut bool) {
 	}
 }
 
-// freeAddress returns an address on which nobody listens.
+// freeAddress returns an unused address.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -342,7 +342,7 @@ func (w *world) leader(ctx context.Context, other int) int {
 	return other
 }
 
-// isolate cuts a node off from the other two, or ends that.
+// isolate disconnects a node from the other two, or reconnects it.
 func (w *world) isolate(i int, cut bool) {
 	for pair, k := range w.links {
 		if pair[0] == i || pair[1] == i {

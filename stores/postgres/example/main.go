@@ -1,6 +1,6 @@
-// Command example is the agent of the command parley with its sessions in PostgreSQL:
-// any SDK can start it in place of the official CLI, on any machine that reaches the
-// database, and go on with a session that another machine began.
+// Command example is the agent of the parley command with its sessions in PostgreSQL:
+// any SDK can start it instead of the official CLI, on any machine that reaches the
+// database, and resume a session that another machine started.
 //
 //	PARLEY_DATABASE=postgres://user@host/database example -p "Which tests are flaky?"
 package main
