@@ -235,8 +235,8 @@ func (s *server) closeHooks() {
 	r.Close()
 }
 
-// Hooks calls the hooks for an event, those of the host and those of settings, all at
-// once. The host receives the requests in the order in which it registered the hooks.
+// Hooks calls the hooks of the host and of settings for an event, all at once. The host
+// receives the requests in the order in which it registered the hooks.
 func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	type job struct {
 		id string

@@ -34,11 +34,11 @@ type section struct {
 // A row is one measure with all runs of both sides.
 type row struct {
 	title, unit  string
-	theirs, ours []float64 // theirs may be none
-	more         bool      // more is better
-	want         float64   // how many times better ours is to be; 0 if that was not said
-	limit        float64   // what ours is to be at most; 0 if that was not said
-	least        float64   // what ours is to be at least; the same
+	theirs, ours []float64 // theirs may be empty
+	more         bool      // higher is better
+	want         float64   // required factor by which ours is better; 0 if there is none
+	limit        float64   // upper limit for ours; 0 if there is none
+	least        float64   // lower limit for ours; 0 if there is none
 }
 
 // begin starts a section.

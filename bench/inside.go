@@ -22,8 +22,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// measureInside measures agents in this process, each with its host: how many conversations
-// it holds in a second, what they need, and what becomes of that as they grow longer and more.
+// measureInside measures agents in this process, each with its host: conversations per second,
+// their resources, and how these change as conversations grow in length and number.
 func measureInside(b *board, n int) error {
 	dir, err := os.MkdirTemp("", "parley-bench-")
 	if err != nil {
@@ -56,7 +56,7 @@ func insideWith(dir string, m model.Model) *parley.Options {
 	return &parley.Options{Cwd: dir, Dialer: agent.InProcess(agent.Config{Model: m, Store: &session.Memory{}})}
 }
 
-// processorTime is what the process has used.
+// processorTime returns the processor time of this process.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
@@ -73,7 +73,7 @@ func turn(ctx context.Context, c *parley.Client) error {
 	return nil
 }
 
-// insideRate measures whole conversations, one after the other, and first turns.
+// insideRate measures complete conversations, one after the other, and first turns.
 func insideRate(b *board, dir string, n int) error {
 	const many = 300
 	ctx := context.Background()
@@ -127,7 +127,7 @@ func insideIdle(b *board, dir string) error {
 		runtime.ReadMemStats(&m)
 		return float64(m.HeapAlloc + m.StackInuse)
 	}
-	if _, err := parley.Run(ctx, "hi", opts); err != nil { // what all share
+	if _, err := parley.Run(ctx, "hi", opts); err != nil { // creates the shared state
 		return err
 	}
 	before := heap()
@@ -150,7 +150,7 @@ func insideIdle(b *board, dir string) error {
 	return nil
 }
 
-// measuredModel remembers the length of the last request.
+// measuredModel records the length of the last request.
 type measuredModel struct {
 	model.Model
 	size atomic.Int64
@@ -163,7 +163,7 @@ func (m *measuredModel) Stream(ctx context.Context, req model.Request) iter.Seq2
 
 // insideGrowth compares late turns and rounds with early ones.
 func insideGrowth(b *board, dir string) error {
-	const early, late, over = 10, 2000, 100 // averages of so many
+	const early, late, over = 10, 2000, 100 // averages over this many
 	file := filepath.Join(dir, "a.txt")
 	if err := os.WriteFile(file, []byte("one\ntwo\nthree\n"), 0o600); err != nil {
 		return err
@@ -179,7 +179,7 @@ func insideGrowth(b *board, dir string) error {
 		if err != nil {
 			return err
 		}
-		var marks [4]time.Duration // the processor time at the ends of both parts
+		var marks [4]time.Duration // processor times at the ends of both parts
 		var sizes [2]int64
 		i := 0
 		next := func() {
@@ -218,7 +218,7 @@ func insideGrowth(b *board, dir string) error {
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// copying is how many microseconds it takes to copy so many bytes.
+// copying returns how many microseconds it takes to copy n bytes.
 func copying(n int64) float64 {
 	const many = 500
 	from, to := make([]byte, n), make([]byte, n)
@@ -230,7 +230,7 @@ func copying(n int64) float64 {
 	return us(processorTime()-cpu) / many
 }
 
-// insideAtOnce compares many conversations and subagents at once with few.
+// insideAtOnce compares many concurrent conversations and subagents with few.
 func insideAtOnce(b *board, dir string) error {
 	ctx := context.Background()
 	atOnce := func(many int) error {
@@ -264,7 +264,7 @@ func insideAtOnce(b *board, dir string) error {
 	for _, k := range []struct {
 		title     string
 		few, many int
-		times     int // that few are measured
+		times     int // number of measurements with few
 		run       func(int) error
 	}{{"conversations of five turns", 10, 1000, 20, atOnce}, {"subagents", 8, 64, 40, subagents}} {
 		var each [2]float64
@@ -287,7 +287,7 @@ func insideAtOnce(b *board, dir string) error {
 	return nil
 }
 
-// mutexWait is how many seconds goroutines have waited for mutexes.
+// mutexWait returns how many seconds goroutines have waited for mutexes.
 func mutexWait() float64 {
 	s := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
 	metrics.Read(s)

@@ -31,7 +31,8 @@ type WorkerInfo struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version,omitempty"`
 	Since   time.Time `json:"since"`
-	// Sessions is how many it runs, Waiting how many of them wait for a person, Slots how many it can run.
+	// Sessions is how many sessions it runs, Waiting how many of them wait for a person, and Slots how
+	// many it can run.
 	Sessions int `json:"sessions"`
 	Waiting  int `json:"waiting,omitempty"`
 	Slots    int `json:"slots,omitempty"`
@@ -140,12 +141,12 @@ func (b *Backend) keepBeat() {
 	}
 }
 
-// loseTaken ends the leases that others took while this process had no connection: their messages did not
-// reach it.
+// loseTaken ends the leases that other processes took while this one had no connection: their messages
+// did not reach it.
 func (b *Backend) loseTaken() {
 	held, err := b.holderIDs(b.ctx)
 	if err != nil {
-		return // appends are fenced all the same
+		return // appends are still fenced
 	}
 	for _, id := range b.beat.ids() {
 		if by, ok := held[id]; ok && by.ID != b.id {
@@ -426,7 +427,7 @@ type Status struct {
 	Running int `json:"running"`
 	// Waiting is how many of those wait for a person.
 	Waiting int `json:"waiting"`
-	// Oldest is how long the oldest of the queued ones has waited.
+	// Oldest is how long the oldest queued session has waited.
 	Oldest   time.Duration `json:"oldest"`
 	Sessions int           `json:"sessions"` // number of existing sessions
 	// Owners are the names of the workers, by session.

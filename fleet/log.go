@@ -231,7 +231,8 @@ func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c c
 
 func (b *Backend) pieceSubject(id string) string { return b.cfg.Name + ".piece." + id }
 
-// Broadcast implements [hub.Broadcaster]. The server drops it if nobody follows the session.
+// Broadcast implements [hub.Broadcaster]. The server drops the data if nobody follows the
+// session.
 func (b *Backend) Broadcast(id string, data json.RawMessage) {
 	b.nc.Publish(b.pieceSubject(id), data)
 }
@@ -295,17 +296,17 @@ func (b *Backend) read(ctx context.Context, id string, after uint64, follow bool
 // A reading describes what to follow.
 type reading struct {
 	kind, subject, live string
-	from                uint64 // the number to begin with
-	pieces              string // the subject of what is not kept; empty means none
+	from                uint64 // the first number
+	pieces              string // the subject of transient messages; empty means none
 	piece               func(data []byte) bool
-	least               func() uint64 // the sequence up to which there are messages for sure
+	least               func() uint64 // returns a sequence up to which messages are known to exist
 }
 
 // pollTime is how often a reader polls the end of what it follows, because live messages can
 // be lost when a connection breaks.
 const pollTime = 5 * time.Second
 
-// subscribe subscribes to subjects; empty ones are left out.
+// subscribe subscribes to subjects; empty ones are skipped.
 func (b *Backend) subscribe(to chan *nats.Msg, subjects ...string) (stop func(), err error) {
 	var all []*nats.Subscription
 	stop = func() {

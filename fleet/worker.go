@@ -153,7 +153,7 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() {
-		for sleep(ctx, claimTime) == nil { // it may take long, when a journal cannot be written
+		for sleep(ctx, claimTime) == nil { // it may take long if a journal cannot be written
 			w.countWaiting(ctx, h)
 		}
 	})
@@ -200,11 +200,11 @@ func (w *Worker) countWaiting(ctx context.Context, h *hub.Hub) {
 	info := t.describeLocked()
 	t.mu.Unlock()
 	if changed {
-		w.b.putBeat(ctx, info) // if it fails, the next beat has it
+		w.b.putBeat(ctx, info) // if it fails, the next beat contains it
 	}
 }
 
-// room reports how many more sessions the worker can run.
+// room returns how many more sessions the worker can run.
 func (w *Worker) room() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

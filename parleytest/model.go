@@ -182,7 +182,7 @@ func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.
 	return nil
 }
 
-// note writes down what becomes of a request, if somebody can see that.
+// note records the outcome of a request, if requests are kept.
 func (m *Model) note(set func()) {
 	if !m.Record {
 		return

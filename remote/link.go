@@ -17,11 +17,11 @@ import (
 // counts the bytes that it received, and bytes that were in transit when a connection broke
 // are sent again over the next one. Both ends hold a Link. It is safe for concurrent use.
 //
-// A message of its WebSockets is either a piece of the stream or a count. See [Link.Serve].
+// A WebSocket message is either a chunk of the stream or a count. See [Link.Serve].
 type Link struct {
 	mu      sync.Mutex
 	changed sync.Cond
-	in      []byte // received, not read
+	in      []byte // received, not yet read
 
 	received uint64 // bytes in total
 	told     uint64 // the count that the other end knows
@@ -39,7 +39,7 @@ const (
 	linkCount = 32 << 10 // bytes after which a count is sent
 	linkLimit = 16 << 20 // bytes that may be queued in each direction
 
-	linkBeat  = 20 * time.Second // how often a connection shows that it is alive
+	linkBeat  = 20 * time.Second // interval of keep-alives on a connection
 	linkReply = 10 * time.Second // how long the other end may take to answer
 
 	tagPiece, tagCount = 0, 1 // the first byte of a message

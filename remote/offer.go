@@ -50,7 +50,7 @@ type Offer struct {
 	Plain func(ctx context.Context, stream io.ReadWriter) error
 	// OnRetry is called with the reason before Serve connects again. It may be nil.
 	OnRetry func(error)
-	// Client makes the requests. Nil means [http.DefaultClient].
+	// Client sends the requests. Nil means [http.DefaultClient].
 	Client *http.Client
 }
 

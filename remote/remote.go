@@ -27,17 +27,18 @@ import (
 	"github.com/parley-go/parley/transport"
 )
 
-// A Server is a parley serve whose sessions are dialed. It is safe for concurrent use.
+// A Server is a parley serve to whose sessions Dial connects. It is safe for concurrent
+// use.
 type Server struct {
 	// URL is the address of the server, such as "https://parley.example.com". Required.
 	URL string
 	// Token is a token of parley serve: with the scope drive to use a session, admin to create one.
 	Token string
 	// Session is the id of the session that every Dial attaches to. If it is empty, every
-	// Dial creates one: in the directory [transport.Spec.Dir] of the server's machine, with
-	// the flags [transport.Spec.Args] for its agent.
+	// Dial creates a session: in the directory [transport.Spec.Dir] on the server's
+	// machine, with the flags [transport.Spec.Args] for its agent.
 	Session string
-	// Client makes the requests. Nil means [http.DefaultClient].
+	// Client sends the requests. Nil means [http.DefaultClient].
 	Client *http.Client
 }
 
@@ -132,11 +133,11 @@ func (s *Server) create(ctx context.Context, base *url.URL, dir string, args []s
 	return made.ID, nil
 }
 
-// maxMessage is the largest message that is received.
+// maxMessage is the maximum size of a received message.
 const maxMessage = 64 << 20
 
-// Connect connects to a WebSocket that carries lines of the protocol. The token may be
-// empty, the client nil.
+// Connect connects to a WebSocket that carries lines of the protocol. token may be empty,
+// and client nil.
 func Connect(ctx context.Context, address, token string, client *http.Client) (io.ReadWriteCloser, error) {
 	conn, _, err := dial(ctx, address, token, client, http.Header{})
 	if err != nil {
@@ -186,7 +187,8 @@ var reasons = map[websocket.StatusCode]string{
 	4090:                      "another program took the session over",
 }
 
-// lines is a WebSocket as a stream of lines: a message has one or more whole ones.
+// lines presents a WebSocket as a stream of lines: a message has one or more complete
+// lines.
 type lines struct {
 	conn *websocket.Conn
 	ctx  context.Context

@@ -22,7 +22,7 @@ type Memory struct {
 type memoryShard struct {
 	mu     sync.Mutex
 	logs   map[string]map[Key]*memoryLog // by the id of the session
-	leases map[string]*memoryLease       // the same
+	leases map[string]*memoryLease       // by the id of the session
 }
 
 // shard returns the shard of a session. The caller locks it.
@@ -78,7 +78,7 @@ func ownRecords(key Key, records []json.RawMessage) ([]sparse, error) {
 	return own, nil
 }
 
-// append adds records that nobody changes. The caller holds mu.
+// append adds records that are never modified. The caller holds mu.
 func (s *memoryShard) append(key Key, records []sparse, now time.Time) {
 	of := s.logs[key.Session]
 	if of == nil {

@@ -172,7 +172,7 @@ func ofServer(args []string) (kept []string) {
 			if !joined && i+1 < len(args) {
 				value = args[i+1]
 			}
-			kept = append(kept, name+"="+value) // so that the value is not a flag
+			kept = append(kept, name+"="+value) // so that the value is not parsed as a flag
 		}
 	}
 	return kept

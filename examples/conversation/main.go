@@ -1,5 +1,6 @@
-// Conversation holds several turns with one agent, which remembers what was said.
-// The second turn is done by another model, and the price of all is shown.
+// Conversation runs several turns with one agent, which remembers the
+// conversation. Another model answers the second turn, and the total cost is
+// shown.
 package main
 
 import (
@@ -26,7 +27,7 @@ func main() {
 	ask(ctx, c, "A shorter one?")
 }
 
-// ask puts one prompt and prints the answer.
+// ask sends one prompt and prints the answer.
 func ask(ctx context.Context, c *parley.Client, prompt string) {
 	fmt.Println(">", prompt)
 	for msg, err := range c.Turn(ctx, prompt) {
@@ -42,7 +43,8 @@ func ask(ctx context.Context, c *parley.Client, prompt string) {
 	}
 }
 
-// tokens adds up what all models of the conversation have read and written.
+// tokens adds up the tokens that all models of the conversation have read and
+// written.
 func tokens(r *wire.Result) (sum int64) {
 	for _, u := range r.ModelUsage {
 		sum += u.InputTokens + u.OutputTokens

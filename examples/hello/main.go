@@ -1,4 +1,4 @@
-// Hello asks an agent one thing and prints what it says.
+// Hello sends an agent one prompt and prints its answer.
 package main
 
 import (

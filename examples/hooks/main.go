@@ -1,6 +1,6 @@
 // Hooks are guard rails: functions that see every tool call before and after it
-// runs, also those that rules allow. One keeps an agent out of migrations, one
-// writes down what it did, one has the model run the tests before it stops.
+// runs, including calls that rules allow. One keeps an agent out of migrations,
+// one logs what it did, and one makes the model run the tests before it stops.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	var tested atomic.Bool // hooks run side by side
+	var tested atomic.Bool // hooks run concurrently
 
 	guard := parley.On("Edit|Write", func(ctx context.Context, in *wire.PreToolUseInput) (*wire.HookOutput, error) {
 		var file struct {
@@ -45,7 +45,7 @@ func main() {
 		return nil, nil
 	})
 
-	// The agent works on a copy: the example itself stays as it is.
+	// The agent works on a copy: the example itself stays unchanged.
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		log.Fatal(err)

@@ -16,11 +16,11 @@ import (
 )
 
 func main() {
-	cfg, err := agent.FromProcess() // the environment, the home and so on; or fill in your own
+	cfg, err := agent.FromProcess() // the environment, the home directory and so on; or fill in your own
 	if err != nil {
 		log.Fatal(err)
 	}
-	cfg.Home = "" // these agents keep no sessions and read nobody's settings
+	cfg.Home = "" // these agents store no sessions and read no settings
 	dialer := agent.InProcess(cfg)
 
 	answers := make([]string, 20)
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// greet is one agent from its begin to its end, in a directory of its own.
+// greet runs one agent from start to end, in its own directory.
 func greet(dialer transport.Dialer, i int) string {
 	dir, err := os.MkdirTemp("", "agent")
 	if err != nil {

@@ -1,5 +1,4 @@
-// Officialcli drives the official claude command and no other, and says which
-// version of it answered.
+// Officialcli drives only the official claude command, and prints its version.
 //
 //	go run ./examples/officialcli [PATH OF CLAUDE]
 package main
@@ -25,7 +24,7 @@ func main() {
 	for msg, err := range parley.Query(context.Background(), "Say hello.", opts) {
 		var missing *transport.NotFoundError
 		if errors.As(err, &missing) {
-			log.Fatal(err) // it says where it looked, and what to do
+			log.Fatal(err) // it lists the places it searched, and what to do
 		}
 		if err != nil {
 			log.Fatal(err)

@@ -1,6 +1,6 @@
 // Permissions asks the person at the keyboard before an agent does something that no
-// rule allows. Any answer but yes or always denies the call, and the model reads it as
-// the reason.
+// rule allows. Any answer except yes or always denies the call, and the model receives
+// it as the reason.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 func main() {
 	keyboard := bufio.NewScanner(os.Stdin)
-	var oneAtATime sync.Mutex // calls are asked about side by side
+	var oneAtATime sync.Mutex // requests may come concurrently
 	ask := func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 		oneAtATime.Lock()
 		defer oneAtATime.Unlock()
@@ -33,11 +33,11 @@ func main() {
 		case "y", "yes":
 			return parley.Allow(), nil
 		case "a", "always":
-			return parley.AllowAlways(req), nil // as the agent suggests, for this session or for good
+			return parley.AllowAlways(req), nil // with the agent's suggested rules, for this session or permanently
 		}
 		return parley.Deny(answer), nil
 	}
-	// The agent works on a copy: the example itself stays as it is.
+	// The agent works on a copy: the example itself stays unchanged.
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		log.Fatal(err)

@@ -1,6 +1,6 @@
 // Sessions continues a conversation in another process: run it twice in one
 // directory, and the second run knows the prompts of the first. Forking leaves
-// the first as it was.
+// the first session unchanged.
 package main
 
 import (

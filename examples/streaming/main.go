@@ -1,5 +1,5 @@
-// Streaming shows an answer in the terminal while it is written, the tools that
-// are used in between, and stops the turn at Ctrl-C without losing the answer so far.
+// Streaming shows an answer in the terminal while it is written and the tools that
+// are used in between. Ctrl-C stops the turn without losing the answer so far.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 		}
 		switch m := msg.(type) {
 		case *wire.StreamEvent:
-			fmt.Print(m.Text()) // empty for events that bring no text
+			fmt.Print(m.Text()) // empty for events without text
 		case *wire.Assistant:
 			for _, b := range m.Message.Content.Blocks {
 				if call, ok := b.(*wire.ToolUseBlock); ok {

@@ -1,5 +1,5 @@
-// Structured has an agent answer with a Go value. The schema comes from the type; an
-// answer that does not fit goes back to the model until it does.
+// Structured makes an agent answer with a Go value. The schema comes from the type;
+// an answer that does not fit is returned to the model until it does.
 package main
 
 import (

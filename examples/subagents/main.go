@@ -1,5 +1,5 @@
-// Subagents lets an agent hand work to others: each has its own prompt, tools and
-// conversation, and only its answer comes back.
+// Subagents lets an agent delegate work to others: each has its own prompt, tools
+// and conversation, and only its answer is returned.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 			},
 		},
 		AllowedTools: []string{"Task", "Read"},
-		SubagentText: true, // what they say comes as messages, too
+		SubagentText: true, // yield their text as messages, too
 	}
 	for msg, err := range parley.Query(context.Background(), "What are a.txt and b.txt about?", opts) {
 		if err != nil {

@@ -1,5 +1,5 @@
 // Package testing is an agent with its tests: a program that lets an agent fix a
-// file, and says no to everything else. The tests beside it need no key and no
+// file, and denies everything else. The tests beside it need no key and no
 // network, and take milliseconds.
 package testing
 
@@ -11,7 +11,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Fix has an agent fix one file. It may read the directory and edit that file.
+// Fix lets an agent fix one file. The agent may read the directory and edit that
+// file.
 func Fix(ctx context.Context, file string, opts parley.Options) (string, error) {
 	dir, name := filepath.Split(file)
 	opts.Cwd = dir

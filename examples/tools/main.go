@@ -1,5 +1,5 @@
 // Tools gives an agent two tools that are Go functions. Their schemas come from
-// the types of their inputs, and an error becomes what the model reads.
+// the types of their inputs, and the model receives the text of an error.
 package main
 
 import (
@@ -28,7 +28,7 @@ func weather(ctx context.Context, in place) (forecast, error) {
 	return forecast{Sky: "clear", Celsius: 4.5}, nil
 }
 
-// remember keeps a note; whatever can be done in Go can be a tool.
+// remember stores a note; any Go code can be a tool.
 func remember(ctx context.Context, in struct {
 	Note string `json:"note"`
 }) (string, error) {
@@ -42,7 +42,7 @@ func main() {
 		parley.NewTool("remember", "Keeps a note for the user.", remember))
 	res, err := parley.Run(context.Background(), "What should I wear in Oslo? Take a note of it.", &parley.Options{
 		ToolServers:  map[string]*mcp.Server{"town": server},
-		AllowedTools: []string{"mcp__town"}, // all tools of the server, without asking
+		AllowedTools: []string{"mcp__town"}, // all tools of the server, without permission prompts
 		Tools:        []string{},            // and no other tool
 	})
 	if err != nil {

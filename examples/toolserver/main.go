@@ -39,7 +39,7 @@ type replaceInput struct {
 
 func replace(_ context.Context, in replaceInput) (string, error) {
 	if in.Old == "" {
-		return "", errors.New("there is nothing to replace: old is empty") // the model reads this
+		return "", errors.New("there is nothing to replace: old is empty") // the model receives this
 	}
 	return strings.ReplaceAll(in.Text, in.Old, in.New), nil
 }

@@ -29,7 +29,7 @@ var page []byte
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "where to serve")
 	flag.Parse()
-	// The agent works on a copy: the example itself stays as it is.
+	// The agent works on a copy: the example itself stays unchanged.
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		log.Fatal(err)
@@ -42,11 +42,11 @@ func main() {
 	log.Fatal(http.ListenAndServe(*addr, newServer(parley.Options{Cwd: dir, AllowedTools: []string{"Read", "Grep", "Glob"}})))
 }
 
-// A server runs an agent for each prompt and has people answer its questions.
+// A server runs an agent for each prompt and lets people answer its permission requests.
 type server struct {
 	opts parley.Options
 	mu   sync.Mutex
-	open map[string]chan<- bool // questions without an answer, by an id that nobody can guess
+	open map[string]chan<- bool // unanswered questions, by an id that nobody can guess
 }
 
 func newServer(opts parley.Options) http.Handler {
@@ -69,7 +69,7 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	events := http.NewResponseController(w)
-	var writing sync.Mutex // questions come while messages do
+	var writing sync.Mutex // questions are sent while messages are
 	send := func(event string, data any) {
 		text, err := json.Marshal(data)
 		if err != nil {
@@ -87,7 +87,7 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request) {
 	// The context of the request ends with its connection, and the agent with it.
 	for msg, err := range parley.Query(r.Context(), prompt, &opts) {
 		var failed *parley.ResultError
-		if err != nil && !errors.As(err, &failed) { // a result was sent already
+		if err != nil && !errors.As(err, &failed) { // a result was already sent
 			send("error", err.Error())
 			return
 		}
@@ -108,8 +108,8 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// question puts a tool call to the page and waits for the answer. The context ends with the
-// request, and when the agent needs no answer any more.
+// question sends a tool call to the page and waits for the answer. The context ends with the
+// request, and when the agent no longer needs an answer.
 func (s *server) question(ctx context.Context, req *wire.CanUseTool, send func(string, any)) (*wire.PermissionResult, error) {
 	id, answer := rand.Text(), make(chan bool, 1)
 	s.mu.Lock()
@@ -132,7 +132,7 @@ func (s *server) question(ctx context.Context, req *wire.CanUseTool, send func(s
 	}
 }
 
-// answer takes the answer to a question: POST /answer?id=ID&allow=true.
+// answer receives the answer to a question: POST /answer?id=ID&allow=true.
 func (s *server) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	answer, ok := s.open[r.FormValue("id")]

@@ -174,8 +174,8 @@ func list(ctx context.Context, dir string) ([]Tree, error) {
 	return all, nil
 }
 
-// Changes returns the number of uncommitted files, and the number of commits that are neither in
-// the main worktree nor before its start.
+// Changes returns the number of uncommitted files, and the number of commits that neither the
+// main worktree nor Base contains.
 func (t *Tree) Changes(ctx context.Context) (files, commits int, err error) {
 	// A command may have put another repository in its place, so git receives its path
 	// explicitly. It does not look into submodules, whose configuration can name programs.

@@ -25,12 +25,12 @@ import (
 // A simLink is the connection of a process to the server.
 type simLink struct {
 	s    *server.Server
-	rand *rand.Rand // for the delays of what the process sends
+	rand *rand.Rand // for the delays of the process's output
 
 	mu      sync.Mutex
 	conns   []*simConn
-	stalled chan struct{} // closed when it goes on; nil if it does
-	cut     bool          // nothing connects
+	stalled chan struct{} // closed when the link resumes; nil if it is not stalled
+	cut     bool          // new connections fail
 }
 
 // InProcessConn implements [nats.InProcessConnProvider].
@@ -51,8 +51,8 @@ func (l *simLink) InProcessConn() (net.Conn, error) {
 	return c, nil
 }
 
-// fresh reports whether the connection is being made. The client holds a mutex meanwhile, and time does not advance
-// while others wait for it: so that takes no time.
+// fresh reports whether the connection is being established. The client holds a mutex meanwhile, and time does not
+// advance while others wait for the mutex, so establishing it takes no time.
 func (c *simConn) fresh() bool { return time.Since(c.began) < 200*time.Millisecond }
 
 // wait waits while the link is stalled.
@@ -91,7 +91,7 @@ func (l *simLink) disconnect(cut bool) {
 	}
 }
 
-// A simConn has room for what is on its way, as a network has.
+// A simConn buffers the data in transit, as a network does.
 type simConn struct {
 	net.Conn
 	link    *simLink
@@ -171,7 +171,7 @@ func (c *simConn) Close() error {
 	return c.Conn.Close()
 }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline implement [net.Conn]: nothing blocks for long.
+// SetDeadline, SetReadDeadline and SetWriteDeadline implement [net.Conn]. They do nothing: no call blocks for long.
 func (c *simConn) SetDeadline(time.Time) error      { return nil }
 func (c *simConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *simConn) SetWriteDeadline(time.Time) error { return nil }
@@ -180,16 +180,16 @@ func (c *simConn) SetWriteDeadline(time.Time) error { return nil }
 type simWorld struct {
 	seed     uint64
 	server   *server.Server
-	plant    func(*fleet.Backend) hub.Backend // a bug, or nil
+	plant    func(*fleet.Backend) hub.Backend // a planted bug, or nil
 	sessions []string
 
 	mu       sync.Mutex
 	trace    []string
 	problems []string
-	acked    map[string]int    // appends that were acknowledged, by what they hold
-	effects  map[string]int    // how often each took place
-	holders  map[string]string // who believes to have the lease of a session
-	cut      map[string]bool   // whose connection was broken: for them nobody answered for a while
+	acked    map[string]int    // acknowledged appends, by content
+	effects  map[string]int    // how often each effect took place
+	holders  map[string]string // which process believes that it holds the lease of a session
+	cut      map[string]bool   // processes whose connection was broken: nobody answered for them for a while
 	began    time.Time
 }
 
@@ -264,7 +264,7 @@ func (w *simWorld) start(ctx context.Context, name string) (*simProcess, error) 
 	return p, nil
 }
 
-// die kills the process: nothing of it reaches the server any more.
+// die kills the process: none of its messages reaches the server any more.
 func (p *simProcess) die() {
 	p.link.disconnect(true)
 	p.kill()
@@ -273,7 +273,7 @@ func (p *simProcess) die() {
 	p.raw.Close()
 }
 
-// run takes the leases of sessions and runs steps in them.
+// run acquires the leases of sessions and runs steps in them.
 func (p *simProcess) run() {
 	for p.ctx.Err() == nil {
 		id := p.w.sessions[p.rand.IntN(len(p.w.sessions))]
@@ -286,13 +286,13 @@ func (p *simProcess) run() {
 	}
 }
 
-// A simRecord is what entries hold.
+// A simRecord is the content of an entry.
 type simRecord struct {
 	By, Do string
 	Step   int
 }
 
-// hold runs steps of a session while it has the lease.
+// hold runs steps of a session while the process holds the lease.
 func (p *simProcess) hold(id string, l hub.Lease) {
 	w := p.w
 	w.log("%s has %s", p.name, id[:4])
@@ -382,7 +382,7 @@ func (p *simProcess) hold(id string, l hub.Lease) {
 	}
 }
 
-// simulate plays one seed and returns what is wrong, with a trace.
+// simulate plays one seed and returns the problems, with a trace.
 func simulate(t *testing.T, seed uint64, plant func(*fleet.Backend) hub.Backend) (problems, trace []string) {
 	dir, err := os.MkdirTemp(simDir(), "fleet-sim-")
 	if err != nil {
@@ -461,13 +461,13 @@ func simulate(t *testing.T, seed uint64, plant func(*fleet.Backend) hub.Backend)
 		w.server.Shutdown()
 		w.server.WaitForShutdown()
 		stopClock()
-		time.Sleep(time.Second) // what is on its way arrives nowhere
+		time.Sleep(time.Second) // messages in transit are lost
 		problems, trace = w.problems, w.trace
 	})
 	return problems, trace
 }
 
-// simDir is in memory if that is possible: the server syncs every write.
+// simDir returns a directory in memory if possible, because the server syncs every write.
 func simDir() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"
@@ -475,7 +475,7 @@ func simDir() string {
 	return ""
 }
 
-// check looks at the logs.
+// check checks the logs.
 func (w *simWorld) check(t *testing.T, b *fleet.Backend) {
 	found := map[string]int{}
 	for _, id := range w.sessions {
