@@ -134,9 +134,9 @@ func (h *lineHost) result() (r *wire.Result, asked []string, results map[string]
 
 const continueID = "77777777-7777-4777-8777-777777777777"
 
-// A turn whose process died continues, wherever that was: every call runs once in all,
-// or the model learns that it may have; it is asked about under the same id; and the
-// turn ends in one result, for the same prompt.
+// A turn whose process died continues, wherever that was: every call runs once in total, or
+// the model is informed that it may have; permission is requested under the same id; and
+// the turn ends in one result, for the same prompt.
 func TestContinueTurnAfterCrash(t *testing.T) {
 	dir := t.TempDir()
 	prompt := session.NewID()
@@ -379,7 +379,7 @@ func TestTurnOfAHostThatKeepsIt(t *testing.T) {
 	}
 }
 
-// A host that asks for it sees what a command prints while it runs; others do not.
+// A host that requests it receives the output of a running command; others do not.
 func TestToolOutput(t *testing.T) {
 	for member, want := range map[string]string{"": "", `,"toolOutput":true`: "one\ntwo"} {
 		dir := t.TempDir()
@@ -409,7 +409,7 @@ func TestToolOutput(t *testing.T) {
 	}
 }
 
-// A host that keeps the session elsewhere receives what is written to it, also after /clear.
+// A host that keeps the session elsewhere receives its records, also after /clear.
 func TestMirrorAfterClear(t *testing.T) {
 	cfg := agent.Config{Model: parleytest.Script(parleytest.Say("One."), parleytest.Say("Two.")).Model(), Store: &session.Memory{}, Cwd: t.TempDir()}
 	h := dialLines(t, cfg, "--session-id", continueID, "--session-mirror")
@@ -435,7 +435,7 @@ func TestMirrorAfterClear(t *testing.T) {
 	}
 }
 
-// A request to end the session is answered, also if the input ends right behind it.
+// A request to end the session is answered, even if the input ends right after it.
 func TestEndIsAnswered(t *testing.T) {
 	for range 100 {
 		h := dialLines(t, agent.Config{Model: parleytest.Script().Model(), Cwd: t.TempDir()})

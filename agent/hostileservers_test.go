@@ -273,7 +273,7 @@ func TestSlowServerIsThere(t *testing.T) {
 	}
 }
 
-// hostileServer is the test binary as an MCP server that does one thing wrong when it is
+// hostileServer is the test binary as an MCP server that misbehaves in one way when it is
 // called.
 func hostileServer(role string) {
 	if pause, err := time.ParseDuration(os.Getenv("PARLEY_AGENT_TEST_SLOW")); err == nil {

@@ -434,8 +434,7 @@ func TestOutputStyle(t *testing.T) {
 	}
 }
 
-// The state of a repository comes from git itself only if its configuration starts
-// nothing.
+// The state of a repository comes from git only if its configuration starts nothing.
 func TestGitStatus(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {

@@ -108,7 +108,7 @@ func self(t *testing.T) string {
 	return exe
 }
 
-// A call that the host makes right before it ends the session, or its input, is
+// A call of the host right before the end of the session, or of its input, is
 // answered.
 func TestCallBeforeEnd(t *testing.T) {
 	for _, end := range []string{`{"type":"control_request","request_id":"e","request":{"subtype":"end_session"}}`, ""} {

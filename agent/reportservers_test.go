@@ -13,7 +13,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// People learn which MCP server they wait for, and why one failed, once each.
+// Standard error names the MCP server that delays the turn, and why one failed, once each.
 func TestReportServers(t *testing.T) {
 	var stderr strings.Builder
 	release := make(chan struct{})

@@ -14,8 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestRewind changes files by tools and by a command, in two processes, and puts them
-// back; what the user changed meanwhile stays, and is named.
+// TestRewind changes files with tools and with a command, in two processes, and
+// restores them; the user's own changes stay, and are named.
 func TestRewind(t *testing.T) {
 	for _, kept := range []bool{true, false} {
 		dir, _ := workdir(t)
@@ -135,8 +135,8 @@ func TestRewindIsOff(t *testing.T) {
 	}
 }
 
-// TestPrefixIsHeld: a session goes on with the prompt and the tools that it began
-// with, whatever this version says of them.
+// TestPrefixIsHeld: a session continues with its original prompt and tools, whatever
+// they are in this version.
 func TestPrefixIsHeld(t *testing.T) {
 	dir, _ := workdir(t)
 	store := &session.Memory{}
@@ -190,7 +190,7 @@ func TestPrefixIsHeld(t *testing.T) {
 	}
 }
 
-// TestTornIsTold: the host learns that a line is gone.
+// TestTornIsTold: the host is informed that a line was lost.
 func TestTornIsTold(t *testing.T) {
 	dir, _ := workdir(t)
 	home := t.TempDir()

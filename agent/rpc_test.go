@@ -318,7 +318,7 @@ func TestRPCFlags(t *testing.T) {
 	}
 }
 
-// The examples of docs/rpc.md match what the server writes, and its methods exist.
+// The examples of docs/rpc.md match the server's output, and its methods exist.
 func TestRPCManual(t *testing.T) {
 	manual, err := os.ReadFile(filepath.Join("..", "docs", "rpc.md"))
 	if err != nil {

@@ -136,7 +136,7 @@ func TestSessionFlags(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		opts   parley.Options
-		users  string // what the user said, as the model gets it
+		users  string // the user's messages, as the model receives them
 		id     string // of the session; empty means a new one
 		failed string
 	}{
