@@ -327,7 +327,7 @@ func ExampleClient_Run() {
 	// Two.
 }
 
-// The schema of a type is that of an object, in which any other type is the member value.
+// The schema of a type is always an object; any other type is its member value.
 func ExampleSchemaOf() {
 	schema, err := parley.SchemaOf[[]string]()
 	if err != nil {

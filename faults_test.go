@@ -277,8 +277,8 @@ func command(t *testing.T, s *peer.Script) fakeCLI {
 	return fakeCLI{path: cmd.Path, env: env, record: record}
 }
 
-// residue returns a function that checks that nothing is left of what was started
-// since: goroutines, file descriptors, processes of the command.
+// residue returns a function that checks for leaks of everything started since:
+// goroutines, file descriptors, processes of the command.
 func residue(t *testing.T) func(cmd fakeCLI) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()

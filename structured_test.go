@@ -53,7 +53,7 @@ type bug struct {
 	Line int    `json:"line,omitempty"`
 }
 
-// checkRunAs runs RunAs on a result and compares what it returns.
+// checkRunAs runs RunAs on a result and compares the value.
 func checkRunAs[T any](t *testing.T, name, result string, want T) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {

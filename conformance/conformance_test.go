@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { peer.TestMain(m) }
 
-// parrot is a CLI that does what prompts say, and little else.
+// parrot is a CLI that follows its prompts, and little else.
 func parrot(t testing.TB) *conformance.Program {
 	cli, err := peer.AgentCommand(nil)
 	if err != nil {
@@ -27,7 +27,7 @@ func parrot(t testing.TB) *conformance.Program {
 	return &conformance.Program{Side: conformance.CLI, Command: []string{cli.Path}, Environ: append(os.Environ(), cli.Env...), Timeout: 2 * time.Second}
 }
 
-// Every rule makes sense, and has a name and a title of its own.
+// Every rule is valid, and has a unique name and title.
 func TestRules(t *testing.T) {
 	for _, side := range []conformance.Side{conformance.CLI, conformance.SDK} {
 		rules, err := conformance.Rules(side)

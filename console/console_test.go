@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// Files of others are what they were.
+// Third-party files are unchanged.
 func TestVendored(t *testing.T) {
 	list, err := os.ReadFile("page/vendor.txt")
 	if err != nil {
@@ -86,8 +86,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// The page has no inline script or style, loads nothing from elsewhere, and makes elements
-// of text in one way only.
+// The page has no inline script or style, loads nothing from other sites, and creates
+// elements from text in only one way.
 func TestPageIsPlain(t *testing.T) {
 	bad := regexp.MustCompile(`(?i)innerHTML|outerHTML|insertAdjacentHTML|document\.write|unsafeHTML|\beval\(|new Function|srcdoc|\bstyle=|<script[^>]*>[^<]|\son\w+="|(src|href|url)\s*[=(]\s*["']?(https?:)?//`)
 	list, _ := filepath.Glob("page/*")
@@ -106,7 +106,7 @@ func TestPageIsPlain(t *testing.T) {
 	}
 }
 
-// allowed are the tags that the page makes elements of.
+// allowed matches the tags that the page creates elements for.
 var allowed = regexp.MustCompile(`^(p|h[456]|blockquote|hr|br|ul|ol|li|code|em|strong|del|table|thead|tr|th|td|pre|a)?$`)
 
 // check reports tags and links that must not be there, and returns all text.

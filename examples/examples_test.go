@@ -1,5 +1,5 @@
-// Package examples_test runs every example as its readers do: the program as it is, an
-// agent as a process, files in a directory. Only the model plays a script.
+// Package examples_test runs every example as its readers do: the unchanged program,
+// an agent as a process, files in a directory. Only the model plays a script.
 package examples_test
 
 import (
@@ -22,8 +22,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the output.txt of the examples")
 
 // An example is a directory here with a model.script, which the model plays, an
-// output.txt, which the program prints, perhaps an input.txt, which is typed, and the
-// files that the agent finds.
+// output.txt, which the program prints, optionally an input.txt, which is typed, and
+// the files for the agent.
 var programs = []struct {
 	name string
 	runs int // in one home and directory
@@ -49,8 +49,8 @@ func build(t *testing.T) (bin string) {
 	return bin
 }
 
-// play runs a program, as often as it says, in a copy of an example's directory, and
-// returns what it prints.
+// play runs a program, as often as it requires, in a copy of an example's directory,
+// and returns its output.
 func play(t *testing.T, name string, runs int, env []string, command ...string) string {
 	t.Helper()
 	input, err := os.ReadFile(filepath.Join(name, "input.txt"))
@@ -60,7 +60,7 @@ func play(t *testing.T, name string, runs int, env []string, command ...string) 
 	return playInput(t, name, runs, input, env, command...)
 }
 
-// playInput is play with what is typed.
+// playInput is like play, with typed input.
 func playInput(t *testing.T, name string, runs int, input []byte, env []string, command ...string) string {
 	t.Helper()
 	script, err := parleytest.ReadScript(filepath.Join(name, "model.script"))
@@ -212,8 +212,8 @@ func TestOfficialPeers(t *testing.T) {
 	})
 }
 
-// peers is the directory of the official peers. They run with loopback only: make
-// interop runs this test so.
+// peers returns the directory of the official peers. They run with loopback only: make
+// interop runs this test that way.
 func peers(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("PARLEY_PEERS")

@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// A backup that is restored elsewhere has the same journals, inboxes, large entries, work and limits. A prompt
-// that was accepted and not begun has its turn there. A fleet that has sessions is left alone.
+// A restored backup has the same journals, inboxes, large entries, work and limits. A prompt that was accepted
+// and not started gets its turn there. A fleet with sessions is not changed.
 func TestBackupIsRestored(t *testing.T) {
 	t.Parallel()
 	b := place(t)()

@@ -12,8 +12,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A process that died has no connection: its sessions can be taken long before its entry
-// expires, and it learns of that if it lives after all.
+// A process that died has no connection: its sessions can be taken over long before its
+// entry expires, and it is notified if it is alive after all.
 func TestLeaseOfDeadProcessIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	open, id := place(t), session.NewID()
@@ -38,7 +38,7 @@ func TestLeaseOfDeadProcessIsTakenAtOnce(t *testing.T) {
 	next.Close()
 }
 
-// A holder whose session was taken learns of it, and so does one whose entry expired.
+// A holder whose session was taken over is notified, and so is one whose entry expired.
 func TestLeaseIsLost(t *testing.T) {
 	open, x, y := place(t), session.NewID(), session.NewID()
 	one, two := open(), open()
@@ -111,8 +111,8 @@ func TestAppendThatLandedCountsOnce(t *testing.T) {
 	}
 }
 
-// Large entries and items are objects, which are removed with their session, and by a writer
-// that is fenced.
+// Large entries and items are objects, which are removed with their session, and by a fenced
+// writer.
 func TestLargeEntriesAreObjects(t *testing.T) {
 	t.Parallel()
 	open, id := place(t), session.NewID()
@@ -158,7 +158,8 @@ func TestLargeEntriesAreObjects(t *testing.T) {
 	}
 }
 
-// Messages of a stream are as few as possible: what is appended together is stored together.
+// A stream has as few messages as possible: entries that are appended together are stored
+// together.
 func TestEntriesOfOneAppendAreOneMessage(t *testing.T) {
 	open, id := place(t), session.NewID()
 	b := open()

@@ -64,7 +64,7 @@ func (f *face) call(secret, method, path string, in any) (int, string) {
 	return resp.StatusCode, string(answer)
 }
 
-// token makes a token as the operator would.
+// token creates a token as the operator would.
 func (f *face) token(name string) string {
 	f.t.Helper()
 	_, secret, err := f.s.AddToken(name, serve.ScopeAdmin, time.Time{})
@@ -74,7 +74,7 @@ func (f *face) token(name string) string {
 	return secret
 }
 
-// A token of one node works on all, and one that is revoked on one works on none.
+// A token of one node works on all, and a token revoked on one works on none.
 func TestTokensAreThoseOfAllNodes(t *testing.T) {
 	t.Parallel()
 	open := place(t)
@@ -119,8 +119,8 @@ func TestTokensAreThoseOfAllNodes(t *testing.T) {
 	}
 }
 
-// A tenant sees nothing of another one: for it the other's sessions do not exist, whatever it tries,
-// and it can make no token that sees more.
+// A tenant sees nothing of another: for it the other's sessions do not exist, whatever it tries, and
+// it cannot create a token that sees more.
 func TestTenantsSeeOnlyTheirOwn(t *testing.T) {
 	t.Parallel()
 	f := newFace(t, place(t)())
@@ -200,7 +200,7 @@ func TestTenantsSeeOnlyTheirOwn(t *testing.T) {
 	if _, body := f.call(operator, "GET", "/v1/sessions", nil); !strings.Contains(body, hers) || !strings.Contains(body, his) {
 		t.Errorf("the operator sees all: %s", body)
 	}
-	// The stream of all sessions begins with the list, and goes on with changes.
+	// The stream of all sessions starts with the list, and continues with changes.
 	watching := make(chan hub.Info, 16)
 	by := hub.Actor{Name: "acme/alice", Rights: hub.MayView}
 	h := newCrew(t, place(t)(), 0, "").hub

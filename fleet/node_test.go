@@ -19,7 +19,7 @@ import (
 
 const secret = "a secret that nodes share"
 
-// freeAddresses returns addresses on which nobody listens.
+// freeAddresses returns unused addresses.
 func freeAddresses(t *testing.T, n int) (all []string) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,10 +64,10 @@ func journal(t *testing.T, b *Backend, id string) (lines []string) {
 	return lines
 }
 
-// A node that was alone becomes one of three. It is stopped at every step of that. Its sessions
-// keep their numbers and go on, and a node whose first route is dead joins again.
+// A single node becomes one of three. It is stopped at every step of that. Its sessions keep
+// their numbers and continue, and a node whose first route is dead joins again.
 //
-// It waits for elections, which take a machine that has nothing else to do: see make long.
+// It waits for elections, which need an idle machine: see make long.
 func TestMigrationToThreeNodes(t *testing.T) {
 	if os.Getenv("PARLEY_TEST_LONG") == "" {
 		t.Skip("PARLEY_TEST_LONG is not set")
@@ -171,8 +171,8 @@ func TestMigrationToThreeNodes(t *testing.T) {
 		t.Errorf("the directory of before is gone: %v", err)
 	}
 
-	// The first node, which is the first route of all, dies. The others go on, and one that is
-	// started again without any flags finds its way back.
+	// The first node, which is the first route of all, dies. The others continue, and a node
+	// that is restarted without flags joins again.
 	stop(servers[0])
 	stop(servers[2])
 	again := node(2)

@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// While one tenant floods the queue, the others get their weighted share of the claims, and
-// nobody runs more than it may.
+// While one tenant floods the queue, the others get their weighted share of the claims, and nobody
+// exceeds its limit.
 func TestClaimsAreFairByWeight(t *testing.T) {
 	tenants := map[string]*Tenant{"flood": {Name: "flood"}, "heavy": {Name: "heavy", Weight: 3}, "small": {Name: "small", Running: 2}}
 	var waiting []string
@@ -44,8 +44,8 @@ func TestClaimsAreFairByWeight(t *testing.T) {
 	}
 }
 
-// A tenant that is over a limit gets an error that names it; what was accepted stays accepted, and
-// other tenants notice nothing.
+// A tenant that is over a limit gets an error that names it; accepted prompts stay accepted, and
+// other tenants are not affected.
 func TestTenantOverItsLimit(t *testing.T) {
 	t.Parallel()
 	open := place(t)
@@ -132,7 +132,7 @@ func TestTenantOverItsLimit(t *testing.T) {
 	}
 }
 
-// Sessions of a tenant that runs as many as it may wait, and those of others do not.
+// Sessions of a tenant at its limit wait, and those of others do not.
 func TestTenantRunsAsManyAsItMay(t *testing.T) {
 	t.Parallel()
 	open := place(t)

@@ -61,8 +61,8 @@ func newCrew(t *testing.T, b *Backend, slots int, file string) *crew {
 	return c
 }
 
-// until attaches to a session and returns the first entry of a kind that is as wanted. The
-// numbers of the entries before it have no gap.
+// until attaches to a session and returns the first entry of a kind that matches. The numbers of
+// the entries before it have no gap.
 func until(t *testing.T, s *hub.Session, after *uint64, kind hub.Kind, ok func(hub.Entry) bool) hub.Entry {
 	t.Helper()
 	for e, err := range s.Attach(t.Context(), ann, *after) {
@@ -98,8 +98,8 @@ func (c *crew) begin(t *testing.T) *hub.Session {
 func isResult(e hub.Entry) bool { return wire.PeekType(e.Data) == "result" }
 
 // A session is created and prompted at a gateway, and run by a worker, which dies while a
-// question is open. The answer is given while no worker has the session. The next worker
-// carries it out, once, with its own epoch.
+// question is open. The answer is given while no worker has the session. The next worker applies
+// it, once, with its own epoch.
 func TestAnswerCountsWhileNoWorkerOwnsTheSession(t *testing.T) {
 	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
@@ -124,7 +124,7 @@ func TestAnswerCountsWhileNoWorkerOwnsTheSession(t *testing.T) {
 	}
 }
 
-// A worker that drains claims nothing more, and what it ran goes on with another one.
+// A draining worker claims nothing more, and another one continues its sessions.
 func TestDrainHandsBack(t *testing.T) {
 	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
@@ -133,7 +133,7 @@ func TestDrainHandsBack(t *testing.T) {
 	s := gateway.begin(t)
 	var last uint64
 	e := until(t, s, &last, hub.KindAsk, nil)
-	one.w.Drain(t.Context(), one.hub) // the turn waits for a person: that is no reason to stay
+	one.w.Drain(t.Context(), one.hub) // the turn waits for a person, which does not prevent draining
 	if one.w.room() != 0 {
 		t.Errorf("a worker that drains has room for %d", one.w.room())
 	}
@@ -153,7 +153,7 @@ func TestDrainHandsBack(t *testing.T) {
 	}
 }
 
-// No worker runs more sessions than it has slots; the status shows what waits.
+// No worker runs more sessions than it has slots; the status shows the queue.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
@@ -248,7 +248,8 @@ func TestPiecesReachOtherNodes(t *testing.T) {
 	}
 }
 
-// The span in which a prompt was sent at a gateway is the parent of those of the agent on the worker.
+// The span in which a prompt was sent at a gateway is the parent of the spans of the agent on the
+// worker.
 func TestTraceCrossesNodes(t *testing.T) {
 	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")

@@ -244,7 +244,7 @@ func TestIdleAgentIsClosedAndResumed(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		w.stop()
 		time.Sleep(time.Second)
-		// Nobody is in the room any more: the lease is free.
+		// Nobody uses the room any more: the lease is free.
 		l, err := r.backend.Lease(t.Context(), s.ID())
 		if err != nil {
 			t.Fatalf("the lease of an idle session: %v", err)

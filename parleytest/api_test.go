@@ -56,7 +56,7 @@ func TestAPI(t *testing.T) {
 	if r := reqs[0]; r.Method != "POST" || r.Path != "/v1/messages?beta=true" || r.Header.Get("x-api-key") != "REDACTED" || r.LastUser() != "hi" || r.Script != "main" || r.Turn != 1 {
 		t.Errorf("request: %+v", r)
 	}
-	// The refusal of GET is one that this test wants.
+	// This test expects the rejection of GET.
 	api.mu.Lock()
 	if len(api.refusals) != 1 {
 		t.Errorf("refusals %v", api.refusals)
@@ -242,7 +242,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// TestAccepted holds that what the API takes is not refused.
+// TestAccepted checks that requests that the API accepts are not rejected.
 func TestAccepted(t *testing.T) {
 	beta := goodHeader()
 	beta.Set("anthropic-beta", "some-beta-2026-01-01,interleaved-thinking-2025-05-14")

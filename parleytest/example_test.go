@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
-// A model in process: what it says is what the script says.
+// A model in process: it answers with the script.
 func ExampleScenario_Model() {
 	m := parleytest.Script(
 		parleytest.Say("Hello."),
@@ -38,8 +38,8 @@ func ExampleScenario_Model() {
 	// message_stop
 }
 
-// A request that is not what the script expects fails with what was expected
-// and what came.
+// A request that does not match the script fails with the expected and the
+// received text.
 func ExampleExpect() {
 	m := parleytest.Script(
 		parleytest.Expect(parleytest.LastUser("apples")).Say("They are red."),
@@ -54,7 +54,7 @@ func ExampleExpect() {
 	// + got Tell me about pears.
 }
 
-// The answer depends on what the tool returned.
+// The answer depends on the result of the tool.
 func ExampleFirstOf() {
 	s := parleytest.Script(
 		parleytest.Call("Read", `{"file_path":"a.txt"}`),

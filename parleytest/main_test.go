@@ -28,7 +28,7 @@ func collect(t *testing.T, m *Model, body string) ([]string, error) {
 	return events, nil
 }
 
-// said is the text of the answer in a list of events.
+// said returns the text of the answer in a list of events.
 func said(events []string) string {
 	var b strings.Builder
 	for _, e := range events {
@@ -54,7 +54,7 @@ func postHeader(t *testing.T, url string, header http.Header, body string) (*htt
 	return resp, got
 }
 
-// tryPost returns what came of the answer together with the error that ended it.
+// tryPost returns the answer as far as it arrived, with the error that ended it.
 func tryPost(t *testing.T, url string, header http.Header, body string) (*http.Response, string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))

@@ -63,8 +63,8 @@ func runOffline(t *testing.T, api, dir string, cmd ...string) (string, error) {
 	return string(out), err
 }
 
-// TestOfficialCLI has the official CLI hold a conversation of ten turns with
-// tools, of which the strict API refuses nothing.
+// TestOfficialCLI runs a conversation of ten turns with tools with the official
+// CLI; the strict API rejects nothing.
 func TestOfficialCLI(t *testing.T) {
 	cli := officialCLI(t)
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func TestOfficialCLI(t *testing.T) {
 	}
 }
 
-// TestOfficialCLIFaults has the official CLI get over what can go wrong.
+// TestOfficialCLIFaults checks that the official CLI recovers from the faults.
 func TestOfficialCLIFaults(t *testing.T) {
 	cli := officialCLI(t)
 	api := NewAPI(t, Script(

@@ -51,7 +51,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// FuzzRules holds that no request, however odd, is more than refused.
+// FuzzRules checks that any request, however odd, is at most rejected.
 func FuzzRules(f *testing.F) {
 	for _, rule := range Rules() {
 		if _, body := rule.Breaks(); len(body) < 10_000 {

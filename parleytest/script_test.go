@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// everything uses all that a scenario can say.
+// everything uses all features of a scenario.
 func everything() *Scenario {
 	return Script(
 		Expect(LastUser("fix it"), Tools("Read", "Bash").Not(), SystemPrompt("^You").Regexp(), FirstUser("= odd").Not(), ModelName("m").Exact(),
@@ -64,8 +64,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEveryWord holds that the text form has a word for all that the builder
-// can say: the round trip above uses each of them.
+// TestEveryWord checks that the text form has a word for every feature of the
+// builder: the round trip above uses each of them.
 func TestEveryWord(t *testing.T) {
 	text, err := Format(everything())
 	if err != nil {

@@ -128,7 +128,7 @@ func (echo) Stream(_ context.Context, req model.Request) iter.Seq2[model.Event, 
 	}
 }
 
-// A child is a server in another process, which can be killed and started again.
+// A child is a server in another process, which can be killed and restarted.
 type child struct {
 	t          *testing.T
 	dir        string

@@ -131,7 +131,7 @@ func TestPackageInit(t *testing.T) {
 	}
 }
 
-// A desk is the program at a pseudo-terminal whose bytes are read as fast as they come.
+// A desk is the program at a pseudo-terminal whose bytes are read as fast as they arrive.
 type desk struct {
 	t   *testing.T
 	tty *os.File

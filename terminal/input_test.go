@@ -53,7 +53,7 @@ turn
 	p.see("exit status 0")
 }
 
-// TestHistory recalls prompts, also those of an earlier session in the same directory.
+// TestHistory recalls prompts, including those of an earlier session in the same directory.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	p := newPane(t).start(80, 24, "turn\n\ttimes 2\n\tsay Answer.\n")

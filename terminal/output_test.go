@@ -146,7 +146,7 @@ turn
 	wantLines(t, p.all(), "> go", "✓ Bash seq 1 40", "", "Done.")
 }
 
-// TestSubagentTree shows what a subagent does while it works.
+// TestSubagentTree shows the progress of a subagent.
 func TestSubagentTree(t *testing.T) {
 	t.Parallel()
 	p := newPane(t)

@@ -22,7 +22,7 @@ import (
 
 var manual = filepath.Join("..", "..", "docs", "testing.md")
 
-// TestFormats compares what help says of file formats, and the manual, with the
+// TestFormats compares the file formats in the help and in the manual with the
 // documentation of the packages that read them. -update updates both.
 func TestFormats(t *testing.T) {
 	for _, c := range []struct {
@@ -104,8 +104,8 @@ func section(t *testing.T, file, from, to string) string {
 	return strings.ReplaceAll(text, "\t", "    ")
 }
 
-// inGo is what the documentation says to people who write Go, and what it is for
-// those who use the command.
+// inGo maps phrases for Go programmers in the documentation to phrases for users
+// of the command.
 var inGo = map[string]string{
 	"A scenario can be written as text, with all features except for [Check]. [ParseScript] reads it and [Format] writes it:": "A script lists the model's answers turn by turn, and what each request must contain:",
 	"with file, line and reason (a [*ScriptError])": "with file, line and reason",

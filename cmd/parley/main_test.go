@@ -180,7 +180,7 @@ func ask(prompts []string) int {
 	return 0
 }
 
-// post posts JSON to an API, which may not be there yet.
+// post posts JSON to an API, which may not be listening yet.
 func post(url string, body any) (int, []byte, error) {
 	data, err := json.Marshal(body)
 	if err != nil {

@@ -145,7 +145,7 @@ const (
 	ctrlD = "\x04"
 )
 
-// wants checks that lines are there, in this order.
+// wants checks that lines are present, in this order.
 func wants(t *testing.T, screen string, lines ...string) {
 	t.Helper()
 	rest := "\n" + screen

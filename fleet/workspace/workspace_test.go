@@ -123,8 +123,8 @@ func newMachine(t *testing.T, o Objects) *Manager {
 const id = "22222222-2222-4222-8222-222222222222"
 
 // A session that moves to another machine has the files of its last snapshot there: changed, new and
-// removed ones, modes, links and commits. The model learns of it. A session that stays keeps
-// everything and learns nothing.
+// removed ones, modes, links and commits. The model is informed. A session that stays keeps
+// everything and gets no notice.
 func TestWorktreeMovesWithItsSession(t *testing.T) {
 	for _, how := range []string{"ref", "object"} {
 		t.Run(how, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestWorktreeMovesWithItsSession(t *testing.T) {
 	}
 }
 
-// A session whose machine dies before the first snapshot begins again, and the model learns of it.
+// A session whose machine dies before the first snapshot starts over, and the model is informed.
 func TestWorktreeWithoutSnapshotBeginsAgain(t *testing.T) {
 	repo := newRepo(t)
 	one, two := newMachine(t, nil), newMachine(t, nil)
@@ -214,7 +214,7 @@ func TestWorktreeWithoutSnapshotBeginsAgain(t *testing.T) {
 	}
 }
 
-// Each mistake has an error that says what is wrong, without passwords.
+// Each mistake has an error that describes it, without passwords.
 func TestMistakes(t *testing.T) {
 	repo := newRepo(t)
 	m := newMachine(t, nil)
@@ -270,7 +270,7 @@ func TestContainerRunsTheAgent(t *testing.T) {
 	}
 }
 
-// The provider command gets the session and its last snapshot, and decides where it works.
+// The provider command receives the session and its last snapshot, and decides where it works.
 func TestCommandDecides(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"make.sh": "#!/bin/sh\ncat > " + dir + "/in-$1\ncase $1 in open) echo '{\"dir\":\"" + dir + "\",\"run\":[\"ssh\",\"box\"],\"restored\":true}' ;; *) echo '{\"id\":\"snap-7\"}' ;; esac\n"})

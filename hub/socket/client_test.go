@@ -473,7 +473,7 @@ func TestJoinNeedsTheSameEnvironment(t *testing.T) {
 	}
 }
 
-// gitInit makes a directory a repository with one commit.
+// gitInit turns a directory into a repository with one commit.
 func gitInit(t *testing.T, dir string) {
 	t.Helper()
 	for _, args := range [][]string{{"init", "-q"}, {"-c", "user.email=a@example.com", "-c", "user.name=A", "commit", "-q", "--allow-empty", "-m", "first"}} {

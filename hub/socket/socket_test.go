@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runHub is a hub whose agents call Bash once for each prompt, with the prompt as the
+// runHub runs a hub whose agents call Bash once for each prompt, with the prompt as the
 // command.
 func runHub(dir string) error {
 	if err := socket.Adopt(); err != nil {
@@ -129,7 +129,7 @@ func (echo) Stream(_ context.Context, req model.Request) iter.Seq2[model.Event, 
 	}
 }
 
-// A child is a hub in another process, which can be killed and started again.
+// A child is a hub in another process, which can be killed and restarted.
 type child struct {
 	t    *testing.T
 	dir  string

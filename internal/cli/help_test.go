@@ -29,7 +29,7 @@ func TestFlagRows(t *testing.T) {
 	}
 }
 
-// TestInertFlags: what SDKs pass and means nothing here is taken, and named.
+// TestInertFlags: flags that SDKs pass and that have no effect here are accepted, and named.
 func TestInertFlags(t *testing.T) {
 	for name, kind := range inert {
 		args := []string{name}

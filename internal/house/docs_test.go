@@ -72,7 +72,7 @@ func markdown(t *testing.T, f func(name string, blocks []block, prose []string))
 	}
 }
 
-// Every code block says what it is, so that a test or an editor can take it.
+// Every code block names its language, so that a test or an editor can use it.
 func TestCodeBlocksNamed(t *testing.T) {
 	markdown(t, func(name string, blocks []block, _ []string) {
 		for _, b := range blocks {
@@ -123,7 +123,7 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-// anchor is the fragment that a heading gets where Markdown is shown.
+// anchor returns the fragment of a heading in rendered Markdown.
 func anchor(heading string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(heading) {
@@ -199,8 +199,8 @@ var known = map[string]string{
 	"time": "time", "filepath": "path/filepath",
 }
 
-// complete makes a file that compiles of a block. Errors of the compiler name
-// the line of the Markdown file.
+// complete turns a block into a file that compiles. Compiler errors name the
+// line of the Markdown file.
 func complete(b block) ([]byte, error) {
 	at := fmt.Sprintf("//line %s:%d\n", b.file, b.line+1)
 	if regexp.MustCompile(`(?m)^package \w+`).MatchString(b.code) {

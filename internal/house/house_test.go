@@ -25,9 +25,9 @@ const module = "github.com/parley-go/parley"
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// arrows says which of our packages a package may import: those named, and what
-// they may import in turn. A name that ends in /... stands for every package
-// below it. The same picture, with the reasons, is in ARCHITECTURE.md.
+// arrows defines which of our packages a package may import: the named ones, and their
+// imports in turn. A name that ends in /... stands for every package below it. The same
+// picture, with the reasons, is in ARCHITECTURE.md.
 var arrows = map[string][]string{
 	"wire":           {},
 	"transport":      {"wire"},
@@ -112,7 +112,7 @@ var notForSDK = []string{
 	"mvdan.cc/sh",
 }
 
-// Imports follow the arrows. Test files may import what they like.
+// Imports follow the arrows. Test files may import anything.
 func TestArrows(t *testing.T) {
 	for _, f := range goFiles(t) {
 		if f.test {
@@ -139,7 +139,7 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// The arrows mean what ARCHITECTURE.md draws.
+// The arrows match ARCHITECTURE.md.
 func TestArrowsThemselves(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
@@ -238,8 +238,8 @@ func TestSDKDependencies(t *testing.T) {
 	}
 }
 
-// A go.mod means the same here and for those who require the module. Modules of this tree
-// find each other by a go.work.
+// A go.mod means the same here and for users of the module. Modules of this tree find
+// each other through a go.work.
 func TestNoReplace(t *testing.T) {
 	for _, name := range files(t) {
 		if path.Base(name) != "go.mod" {
@@ -253,7 +253,7 @@ func TestNoReplace(t *testing.T) {
 	}
 }
 
-// Names say what a package is for.
+// Names describe the contents of a package.
 func TestPackageNames(t *testing.T) {
 	empty := []string{"base", "common", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}
 	seen := map[string]bool{}
@@ -267,7 +267,7 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// Every package says what it is for.
+// Every package has a package comment.
 func TestPackageComments(t *testing.T) {
 	first := map[string]string{}
 	documented := map[string]bool{}
@@ -407,7 +407,7 @@ func TestTree(t *testing.T) {
 					break
 				}
 				at += i
-				// A path begins here, or it is the middle of another one.
+				// A path starts here, or it is the middle of another one.
 				if ban.text[0] == '/' && at > 0 && inPath(data[at-1]) {
 					continue
 				}
@@ -417,7 +417,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestPath: what ARCHITECTURE.md points at, as [`Type.method`](file.go#L12), stands there.
+// TestPath: references in ARCHITECTURE.md such as [`Type.method`](file.go#L12) are
+// correct.
 func TestPath(t *testing.T) {
 	lines := map[string]int{} // of declarations, by file and name
 	for _, f := range goFiles(t) {
@@ -504,7 +505,7 @@ var parseOnce = sync.OnceValues(func() ([]goFile, error) {
 	return out, nil
 })
 
-// outside reports whether go build ./... passes over a file.
+// outside reports whether go build ./... excludes a file.
 func outside(name string, nested map[string]bool) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		base := path.Base(dir)

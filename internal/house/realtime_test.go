@@ -17,9 +17,8 @@ var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick",
 	"time.Since", "context.WithTimeout", "context.WithTimeoutCause", "context.WithDeadline", "context.WithDeadlineCause"}
 
 // Tests wait for events, or in the virtual time of testing/synctest. Only package testwait
-// looks at something again and again; the deadline of the test binary is the one limit. The
-// exceptions are in testdata/realtime.txt, which only shrinks: a row says how many calls a
-// file has at most.
+// polls; the deadline of the test binary is the only limit. The exceptions are in
+// testdata/realtime.txt, which only shrinks: a row has the maximum number of calls in a file.
 func TestNoRealTime(t *testing.T) {
 	used := map[string]int{}
 	where := map[string][]string{}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestReleaseNotes: every version that CHANGELOG.md has is in what /release-notes tells,
-// and the version that this is.
+// TestReleaseNotes: /release-notes contains every version of CHANGELOG.md, and the
+// current version.
 func TestReleaseNotes(t *testing.T) {
 	names := func(file, pattern string) (list []string) {
 		for _, m := range regexp.MustCompile(`(?m)`+pattern).FindAllSubmatch(read(t, file), -1) {

@@ -21,7 +21,7 @@ const (
 	maxComplexity = 30
 )
 
-// go.mod and go.sum hold what the code needs and nothing else.
+// go.mod and go.sum contain exactly what the code needs.
 func TestTidy(t *testing.T) {
 	cmd := exec.Command("go", "mod", "tidy", "-diff")
 	cmd.Dir = root

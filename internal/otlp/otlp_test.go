@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/internal/telemetry"
 )
 
-// A collector keeps what it is sent.
+// A collector records the requests that it receives.
 type collector struct {
 	*httptest.Server
 	mu     sync.Mutex

@@ -17,9 +17,9 @@ import (
 	"github.com/parley-go/parley"
 )
 
-// packed builds the command for this machine, makes its packages, and returns their directory.
-// To compress the command again and again takes long, so the packages hold a script that runs
-// it, unless PARLEY_TEST_LONG=1.
+// packed builds the command for this machine, creates its packages, and returns their
+// directory. Compressing the command repeatedly takes long, so the packages hold a script that
+// runs it, unless PARLEY_TEST_LONG=1.
 func packed(t *testing.T) string {
 	t.Helper()
 	if runtime.GOOS != "linux" {

@@ -32,7 +32,8 @@ func release(t *testing.T) (dir, file string) {
 	return dir, all[0]
 }
 
-// A release can be made again, says what it is made of, and runs where nothing else is.
+// A release is reproducible, lists its components, and runs without anything else
+// installed.
 func TestRelease(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("releases are made on Linux")

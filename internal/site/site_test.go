@@ -98,7 +98,7 @@ for (const query of ["approve web page", "sandbox network", "no such words anywh
 	}
 }
 
-// A link that leads nowhere is an error, with the page that has it.
+// A broken link is an error that names its page.
 func TestDeadLinks(t *testing.T) {
 	for text, want := range map[string]string{
 		"# A\n\n[x](none.md)":   "docs/a.md: the link none.md leads nowhere",

@@ -156,8 +156,8 @@ func TestHostileNamesAndFoldersAreRefused(t *testing.T) {
 	}
 }
 
-// A worktree that was made into another repository is still looked at as the one that it is, so
-// that no program runs that the other one names.
+// A worktree that was turned into another repository is still inspected as the original one, so
+// that no program of the other one runs.
 func TestChangesDoNotTrustWhatIsInTheWorktree(t *testing.T) {
 	dir, ctx := newRepo(t), t.Context()
 	tree, err := worktree.Add(ctx, dir, "fix")

@@ -46,7 +46,7 @@ func start(t *testing.T, s *peer.Script, record string) (*exec.Cmd, io.WriteClos
 	return cmd, stdin, stdout, &stderr
 }
 
-// await reads the record of a peer until it says what is waited for.
+// await reads the record of a peer until it contains the expected events.
 func await(t *testing.T, path string, ready func(*peer.Record) bool) *peer.Record {
 	t.Helper()
 	var r *peer.Record
@@ -95,7 +95,7 @@ func TestFaultsAsProcesses(t *testing.T) {
 			}
 		}
 	}
-	// A fault that does not end by itself is ended when its record says that it has
+	// A fault that does not end by itself is ended when its record shows that it has
 	// happened.
 	tests := map[string]struct {
 		host  host

@@ -65,7 +65,7 @@ func TestScriptRefused(t *testing.T) {
 	}
 }
 
-// play plays steps against the lines and returns what was sent.
+// play plays steps against the lines and returns the sent lines.
 func play(t *testing.T, steps, input string, opts *peer.Options) (string, *peer.Report, error) {
 	t.Helper()
 	s, err := peer.Parse("test.txtar", []byte("-- steps --\n"+steps+"\n"))

@@ -43,7 +43,7 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// A store leaves nothing of what is deleted, and touches only keys of its own.
+// A store leaves nothing of deleted sessions, and accesses only its own keys.
 func TestKeys(t *testing.T) {
 	client := goredis.NewClient(&goredis.Options{Addr: address(t)})
 	defer client.Close()

@@ -12,9 +12,9 @@ import (
 	"github.com/parley-go/parley/stores/s3"
 )
 
-// The sessions of a team on a server of its own, newest first. For S3 itself, make the
-// client from what the AWS SDK's package config loads. An agent keeps its sessions
-// there with agent.Config.Store.
+// The sessions of a team on its own server, newest first. For S3 itself, create the
+// client from the configuration that the AWS SDK's package config loads. An agent
+// stores its sessions there with agent.Config.Store.
 func Example() {
 	ctx := context.Background()
 	client := awss3.New(awss3.Options{

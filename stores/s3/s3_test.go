@@ -64,7 +64,7 @@ func TestStore(t *testing.T) {
 	sessiontest.Run(t, func(t *testing.T) session.Store { return open(t, serve(t, nil), nil) })
 }
 
-// Two stores, as two processes have them, get in each other's way.
+// Two stores, as in two processes, make conflicting changes.
 func TestTwoStores(t *testing.T) {
 	address := serve(t, nil)
 	a, b := open(t, address, nil), open(t, address, nil)
@@ -140,7 +140,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// A server that ignores conditions is refused.
+// A server that ignores conditions is rejected.
 func TestNoConditions(t *testing.T) {
 	address := serve(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -33,8 +33,9 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// One node runs everything: a session that is created and prompted by the API has its turn, the
-// tools know the epoch, status and metrics show it, and the node ends when it is stopped.
+// One node runs everything: a session that is created and prompted through the API gets its
+// turn, the tools know the epoch, status and metrics show it, and the node ends when it is
+// stopped.
 func TestUp(t *testing.T) {
 	data, project := t.TempDir(), t.TempDir()
 	script := filepath.Join(project, "model.script")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEditsFit shows that every edit of the runtime and every planted bug has the text that it
-// replaces: one whose line is gone would test nothing.
+// TestEditsFit shows that every edit of the runtime and every planted bug finds the text that
+// it replaces: otherwise it would test nothing.
 func TestEditsFit(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
