@@ -26,11 +26,11 @@ import (
 // [remote.Offer]. A session of such an agent is like any other; its prompts are queued while
 // the agent is away. The zero value is ready to use.
 //
-// An Agents belongs to one hub and one server: [Agents.Wrap] and [Config.Agents].
+// An Agents belongs to one hub and one server: see [Agents.Wrap] and [Config.Agents].
 type Agents struct {
 	mu   sync.Mutex
 	all  map[string]*remoteAgent // by session
-	bell chan struct{}           // closed when one arrives
+	bell chan struct{}           // closed when an agent arrives
 }
 
 // A remoteAgent is an agent that offers to run a session.

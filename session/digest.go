@@ -130,7 +130,7 @@ func digestOf(head, tail []byte) *digest {
 type lastTexts [6][]byte
 
 const (
-	customTitle = iota // the titles count wherever they are
+	customTitle = iota // titles count anywhere
 	aiTitle
 	lastPrompt
 	summary

@@ -128,7 +128,7 @@ func (d *digester) digest(ctx context.Context, l Listed) (*digest, error) {
 	return digestOf(lines, lines), nil
 }
 
-// topText returns a text at the top level of a record.
+// topText returns a string member at the top level of a record.
 func topText(record []byte, name string) (text string, ok bool) {
 	v := rawjson.Get(record, name)
 	if len(v) == 0 || v[0] != '"' {

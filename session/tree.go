@@ -114,7 +114,7 @@ func headOf(d *jsontext.Decoder, line []byte) (head, error) {
 	return readHead(d, line)
 }
 
-// readHead is headOf for any line.
+// readHead is like headOf, for any line.
 func readHead(d *jsontext.Decoder, line []byte) (head, error) {
 	var h head
 	d.Reset(bytes.NewBuffer(line), lenient...)

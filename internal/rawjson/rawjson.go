@@ -104,8 +104,8 @@ func Delete(object []byte, name string) []byte {
 	}
 }
 
-// Walk calls f for each member of an object, in order, as far as it has an end. It reports
-// whether it has one, with nothing but spaces behind it.
+// Walk calls f for each member of an object, in order, as far as the object is complete.
+// It reports whether the object is complete and only followed by white space.
 func Walk(object []byte, f func(name, value []byte)) bool {
 	end := walk(object, func(m found) bool {
 		f(object[m.From+1:m.nameEnd], object[m.Value:m.To])
@@ -114,7 +114,7 @@ func Walk(object []byte, f func(name, value []byte)) bool {
 	return end > 0 && skipSpace(object, end) == len(object)
 }
 
-// Elements returns the elements of an array, nil if it is none.
+// Elements returns the elements of an array, or nil if it is not an array.
 func Elements(array []byte) (all [][]byte) {
 	i := skipSpace(array, 0)
 	if i >= len(array) || array[i] != '[' {
@@ -143,8 +143,8 @@ func members(b []byte) func(yield func(found) bool) {
 	return func(yield func(found) bool) { walk(b, yield) }
 }
 
-// walk yields the members of an object in order. It returns where the object ends, 0 if it
-// has no end.
+// walk yields the members of an object in order. It returns the end of the object, or 0 if
+// the object is incomplete.
 func walk(b []byte, yield func(found) bool) int {
 	i := skipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
