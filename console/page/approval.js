@@ -36,6 +36,12 @@ export function covers(u) {
   return (u.rules ?? []).map(r => r.ruleContent ? `${r.toolName}(${r.ruleContent})` : `every use of ${r.toolName}`).join(', ');
 }
 
+// updatesOf returns the changes of the rules that the second answer of a question brings.
+function updatesOf(ask) {
+  if (ask.kind === 'plan') return [{type: 'setMode', mode: 'acceptEdits', destination: 'session'}];
+  return ask.kind === 'permission' ? always(ask.request ?? {}) : [];
+}
+
 async function send(c, body) {
   if (c.sent) return;
   c.sent = true;
@@ -47,9 +53,14 @@ async function send(c, body) {
 const denied = 'The user said no.';
 
 const act = {
-  allow(c) { send(c, answerOf(c, true)); },
+  allow(c) {
+    const form = document.getElementById('fields-' + c.ask.id);
+    if (form && !form.reportValidity()) return;
+    if (c.ask.kind === 'choice' && (c.ask.request.input?.questions ?? []).some(q => !answersTo(c, q).length)) { notice('Answer every question first.'); return; }
+    send(c, answerOf(c, true));
+  },
   always(c) {
-    const updates = always(c.ask.request);
+    const updates = updatesOf(c.ask);
     if (!updates.length || !may('drive')) { notice('There is no rule for this that you may add.'); return; }
     send(c, {response: {behavior: 'allow', updatedPermissions: updates}});
   },
@@ -65,14 +76,16 @@ function answerOf(c, yes) {
   if (!yes) return {behavior: 'deny', message: c.reason.trim() || denied};
   if (c.ask.kind === 'choice') {
     const answers = {};
-    for (const q of req.input?.questions ?? []) {
-      const list = [...(c.choices[q.question] ?? [])];
-      if (c.texts[q.question]?.trim()) list.push(c.texts[q.question].trim());
-      answers[q.question] = list.join(', ');
-    }
+    for (const q of req.input?.questions ?? []) answers[q.question] = answersTo(c, q).join(', ');
     return {response: {behavior: 'allow', updatedInput: {...req.input, answers}}};
   }
   return {behavior: 'allow'};
+}
+
+// answersTo returns what the person has answered to a question.
+function answersTo(c, q) {
+  const text = c.texts[q.question]?.trim();
+  return [...(c.choices[q.question] ?? []), ...(text ? [text] : [])];
 }
 
 const keys = {y: 'allow', Y: 'always', n: 'deny', N: 'reason'};
@@ -93,7 +106,7 @@ export function key(event) {
 // card shows a question. again draws it anew.
 export function card(ask, session, again) {
   const c = cardOf(ask, session, again), req = ask.request ?? {};
-  const rules = ask.kind === 'permission' && may('drive') ? always(req) : [];
+  const rules = may('drive') ? updatesOf(ask) : [];
   const open = c.ready && !c.sent && may('approve');
   const yes = {plan: 'Carry out the plan', choice: 'Send the answer', elicitation: 'Accept', dialog: 'OK'}[ask.kind] ?? 'Allow once';
   const no = {plan: 'Keep planning', choice: 'Do not answer', elicitation: 'Decline', dialog: 'Cancel'}[ask.kind] ?? 'Deny';
@@ -105,13 +118,13 @@ export function card(ask, session, again) {
       ${req.blocked_path && !(ask.paths ?? []).includes(req.blocked_path) ? html`<dt>About</dt><dd><code class="exact">${visible(req.blocked_path, true)}</code></dd>` : nothing}
       ${req.agent_id ? html`<dt>For</dt><dd>a subagent</dd>` : nothing}
       <dt>Why</dt><dd>${why(req, ask)}</dd>
-      ${rules.length ? html`<dt>Always</dt><dd>would allow, in this session: ${rules.map((u, i) => html`${i ? '; ' : ''}<code class="exact">${visible(covers(u), true)}</code>`)}</dd>` : nothing}
+      ${rules.length && ask.kind !== 'plan' ? html`<dt>Always</dt><dd>would allow, in this session: ${rules.map((u, i) => html`${i ? '; ' : ''}<code class="exact">${visible(covers(u), true)}</code>`)}</dd>` : nothing}
       ${ask.expires ? html`<dt>Expires</dt><dd>${new Date(ask.expires).toLocaleString()}; then the answer is no</dd>` : nothing}
     </dl>
     ${!may('approve') ? html`<p class="muted">Your token may watch, not answer.</p>` : html`
     <div class="answers">
       <button class="yes" ?disabled=${!open} @click=${() => act.allow(c)}>${yes} <kbd>y</kbd></button>
-      ${rules.length ? html`<button ?disabled=${!open} @click=${() => act.always(c)}>Always <kbd>Y</kbd></button>` : nothing}
+      ${rules.length ? html`<button ?disabled=${!open} @click=${() => act.always(c)}>${ask.kind === 'plan' ? 'Carry it out and accept edits' : 'Always'} <kbd>Y</kbd></button>` : nothing}
       <button class="no" ?disabled=${!open} @click=${() => act.deny(c)}>${no} <kbd>n</kbd></button>
     </div>
     ${ask.kind === 'permission' || ask.kind === 'plan' ? html`<form class="reason" @submit=${e => { e.preventDefault(); if (c.ready) act.deny(c); }}>
@@ -151,23 +164,67 @@ function body(c) {
 
 function questions(c, list) {
   return list.map((q, i) => html`<fieldset><legend>${visible(q.question, true)}</legend>
-    ${(q.options ?? []).map((o, j) => html`<label class="option"><input type=${q.multiSelect ? 'checkbox' : 'radio'} name="q${i}-${c.ask.id}" .checked=${c.choices[q.question]?.has(o.label) ?? false}
+    ${(q.options ?? []).map(o => html`<label class="option"><input type=${q.multiSelect ? 'checkbox' : 'radio'} name="q${i}-${c.ask.id}" .checked=${c.choices[q.question]?.has(o.label) ?? false}
       @change=${e => {
         const set = q.multiSelect ? (c.choices[q.question] ?? new Set()) : new Set();
         if (e.target.checked) set.add(o.label); else set.delete(o.label);
         c.choices[q.question] = set;
-      }}> <span>${visible(o.label, true)} <span class="muted">${visible(o.description, true)}</span></span></label>`)}
-    <label class="option">Another answer <input autocomplete="off" @input=${e => { c.texts[q.question] = e.target.value; }}></label></fieldset>`);
+        if (!q.multiSelect) c.texts[q.question] = e.target.closest('fieldset').querySelector('.other').value = '';
+        c.again();
+      }}> <span>${visible(o.label, true)} <span class="muted">${visible(o.description, true)}</span></span></label>
+      ${o.preview ? html`<details><summary>Preview of ${flat(o.label)}</summary><pre class="code" tabindex="0">${visible(o.preview)}</pre></details>` : nothing}`)}
+    <label class="option">Another answer <input class="other" autocomplete="off" .value=${c.texts[q.question] ?? ''} @input=${e => {
+      c.texts[q.question] = e.target.value;
+      if (!q.multiSelect && e.target.value) { // the page may not have drawn the choice yet
+        c.choices[q.question] = new Set();
+        for (const r of e.target.closest('fieldset').querySelectorAll('[type=radio]')) r.checked = false;
+      }
+      c.again();
+    }}></label></fieldset>`);
 }
 
+// options returns the values that a schema lets one choose from, undefined if it does not.
+function options(f) {
+  if (Array.isArray(f.enum)) return f.enum.map((v, i) => ({value: v, title: f.enumNames?.[i] ?? v}));
+  const named = f.oneOf ?? f.anyOf;
+  if (Array.isArray(named)) return named.map(o => ({value: o?.const, title: o?.title ?? o?.const}));
+}
+
+const list = x => Array.isArray(x) ? x : []; // schemas come from servers: nothing about them is certain
+
+const inputs = {email: 'email', uri: 'url', date: 'date'}; // by format
+
+// elicitation is the form that an MCP server asks to be filled in.
 function elicitation(c, req) {
-  const fields = Object.entries(req.requested_schema?.properties ?? {});
+  const schema = req.requested_schema ?? {}, all = schema.properties ?? {};
+  const names = [...new Set([...list(req.property_order), ...Object.keys(all)])].filter(n => Object.hasOwn(all, n) && all[n] && typeof all[n] === 'object');
+  for (const n of names) { // what the person sees is what is sent
+    if (!c.begun && all[n].default !== undefined) c.fields[n] = all[n].default;
+    if (!c.begun && all[n].type === 'boolean') c.fields[n] ??= false;
+  }
+  c.begun = true;
+  const set = (n, v) => {
+    if (v === '' || v === undefined || Number.isNaN(v)) delete c.fields[n]; else c.fields[n] = v;
+    c.again();
+  };
   return html`<p dir="auto">${visible(req.message, true)}</p>${req.url ? html`<p>${link(req.url, visible(req.url, true), req.url)}</p>` : nothing}
-    ${fields.map(([name, f]) => {
-      const label = html`${visible(f.title || name, true)} <span class="muted">${visible(f.description, true)}</span>`;
-      if (f.enum) return html`<label class="option">${label} <select @change=${e => { c.fields[name] = e.target.value; }}><option></option>${f.enum.map(v => html`<option>${flat(v)}</option>`)}</select></label>`;
-      if (f.type === 'boolean') return html`<label class="option"><input type="checkbox" @change=${e => { c.fields[name] = e.target.checked; }}> ${label}</label>`;
-      const number = f.type === 'number' || f.type === 'integer';
-      return html`<label class="option">${label} <input type=${number ? 'number' : 'text'} autocomplete="off" @input=${e => { c.fields[name] = number ? e.target.valueAsNumber : e.target.value; }}></label>`;
-    })}`;
+    <form id="fields-${c.ask.id}" class="fields" @submit=${e => { e.preventDefault(); if (c.ready && may('approve')) act.allow(c); }}>${names.map(n => field(n, all[n], list(schema.required).includes(n), c.fields, v => set(n, v)))}</form>`;
+}
+
+function field(name, f, required, fields, set) {
+  const value = fields[name];
+  const label = html`${visible(f.title || name, true)}${required ? html` <span class="muted">(required)</span>` : nothing} <span class="muted">${visible(f.description, true)}</span>`;
+  const many = f.type === 'array' ? options(f.items ?? {}) ?? [] : null, one = options(f);
+  if (many) {
+    return html`<fieldset><legend>${label}</legend>${many.map(o => html`<label class="option"><input type="checkbox" .checked=${list(value).includes(o.value)}
+      @change=${e => set(many.map(x => x.value).filter(v => v === o.value ? e.target.checked : list(fields[name]).includes(v)))}> ${visible(o.title, true)}</label>`)}</fieldset>`;
+  }
+  if (one) {
+    return html`<label class="option">${label} <select ?required=${required} @change=${e => set(one[e.target.selectedIndex - 1]?.value)}><option value=""></option>${one.map(o => html`<option ?selected=${o.value === value}>${flat(o.title)}</option>`)}</select></label>`;
+  }
+  if (f.type === 'boolean') return html`<label class="option"><input type="checkbox" .checked=${value ?? false} @change=${e => set(e.target.checked)}> ${label}</label>`;
+  const number = f.type === 'number' || f.type === 'integer';
+  return html`<label class="option">${label} <input type=${number ? 'number' : inputs[f.format] ?? 'text'} autocomplete="off" ?required=${required} .value=${value ?? ''}
+    step=${number ? (f.type === 'integer' ? '1' : 'any') : nothing} min=${f.minimum ?? nothing} max=${f.maximum ?? nothing} minlength=${f.minLength ?? nothing} maxlength=${f.maxLength ?? nothing}
+    @change=${e => set(number ? e.target.valueAsNumber : e.target.value)}></label>`;
 }

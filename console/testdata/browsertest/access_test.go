@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,7 +38,7 @@ func (p *page) accessible(where string) {
 	for _, look := range []struct {
 		width, height int64
 		colours       string
-	}{{1280, 860, "light"}, {390, 844, "dark"}} {
+	}{{1280, 860, "light"}, {1280, 860, "dark"}, {390, 844, "light"}, {390, 844, "dark"}} {
 		p.look(look.width, look.height, look.colours)
 		eval[any](p, "window.axe || ("+strings.TrimRight(script, "; \n")+", 0); 0")
 		eval[any](p, `window.found = null; void axe.run(document, {resultTypes: ['violations']}).then(r => {
@@ -50,9 +51,9 @@ func (p *page) accessible(where string) {
 		}
 		json.Unmarshal([]byte(eval[string](p, "window.found")), &found)
 		for _, f := range found {
-			p.t.Errorf("%s, %s: %s %s:\n%s", where, look.colours, f.Impact, f.ID, strings.Join(f.Nodes, "\n"))
+			p.t.Errorf("%s, %d wide, %s: %s %s:\n%s", where, look.width, look.colours, f.Impact, f.ID, strings.Join(f.Nodes, "\n"))
 		}
-		p.shot(strings.ReplaceAll(where, " ", "-") + "-" + look.colours)
+		p.shot(fmt.Sprintf("%s-%d-%s", strings.ReplaceAll(where, " ", "-"), look.width, look.colours))
 	}
 	p.look(1280, 860, "light")
 }

@@ -73,6 +73,8 @@ type rig struct {
 	server  *serve.Server
 	url     string
 	proxy   *proxy
+	servers map[string]*wire.MCPServerConfig // of all agents
+	allowed []string                         // tools
 }
 
 var me = hub.Actor{Name: "test", Rights: hub.Everything}
@@ -106,7 +108,7 @@ func newRigWith(t *testing.T, change func(*serve.Config), turns ...*parleytest.T
 			return []string{in.Path}, fmt.Sprintf("--- a\n+++ b\n@@ -1 +1 @@\n-%s\n+%s\n", in.Old, in.New)
 		},
 		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
-			return &parley.Options{Cwd: start.Cwd, Dialer: agent.InProcess(agent.Config{Model: model, Store: start.Store, Environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}})}, nil
+			return &parley.Options{Cwd: start.Cwd, MCPServers: r.servers, AllowedTools: r.allowed, Dialer: agent.InProcess(agent.Config{Model: model, Store: start.Store, Environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}})}, nil
 		},
 	})
 	if err != nil {
