@@ -11,7 +11,6 @@ import (
 	"runtime/metrics"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/parley-go/parley"
@@ -54,13 +53,6 @@ func inside(dir string, turns ...*parleytest.Turn) *parley.Options {
 
 func insideWith(dir string, m model.Model) *parley.Options {
 	return &parley.Options{Cwd: dir, Dialer: agent.InProcess(agent.Config{Model: m, Store: &session.Memory{}})}
-}
-
-// processorTime returns the processor time of this process.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // turn sends a prompt and reads its turn.
