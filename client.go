@@ -33,7 +33,7 @@ type Client struct {
 type turn struct {
 	uuid  string
 	stale int64 // results that had arrived before its prompt was sent and were not read yet
-	left  bool  // nobody reads it any more
+	left  bool  // the caller no longer reads it
 }
 
 // Connect starts an agent and waits until it is ready. ctx bounds only the connecting:

@@ -51,7 +51,7 @@ type config struct {
 	needs        []string // options that have no effect unless the agent accepts initialize
 
 	telemetry    *telemetry.Telemetry
-	model, agent string            // as the options name them, for spans
+	model, agent string            // as given in the options, for spans
 	env          map[string]string // from the options
 
 	logger    *slog.Logger
@@ -68,7 +68,7 @@ type config struct {
 	store       sessions.Store // nil if the session is not mirrored
 	mirror      *mirror        // writes to store
 	materialise bool           // the session to resume may be in the store
-	resume      string         // its id; empty means the last one
+	resume      string         // its id; empty means the latest session
 
 	// turnRunning reports whether the agent owes an answer; nil means always.
 	turnRunning func() bool

@@ -45,7 +45,7 @@
 //
 // # The end
 //
-// An agent that is a process ends with its query or client, and so does everything it
-// started: first its input is closed, then it receives SIGTERM, and then SIGKILL. If
-// this process dies, the agent dies, too.
+// An agent that is a process ends with its query or client, and so do all processes
+// that it started: first its input is closed, then it receives SIGTERM, and then
+// SIGKILL. If this process dies, the agent dies, too.
 package parley

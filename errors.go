@@ -153,7 +153,7 @@ func (e *OverflowError) Error() string {
 type BufferError struct {
 	Bytes int64  // size of the unread messages
 	Dir   string // directory of the file, from TMPDIR
-	Err   error  // why it could not be written
+	Err   error  // the reason
 }
 
 // Error states the size of the unread messages, why they cannot be kept, and a remedy.

@@ -22,10 +22,10 @@ type outbox struct {
 
 	mu     sync.Mutex
 	frames []*frame
-	size   int   // bytes of frames
+	size   int   // bytes in frames
 	busy   bool  // a write is in progress
 	ended  bool  // no more frames are accepted; input ends once the rest is written
-	err    error // why nothing can be written any more
+	err    error // why nothing can be written
 	wake   chan struct{}
 	done   chan struct{} // closed when the writer has exited
 }

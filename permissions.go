@@ -61,7 +61,7 @@ func DenyAndStop(reason string) *wire.PermissionResult {
 type Question struct {
 	Question    string           `json:"question"`    // the key of [Answer]
 	Header      string           `json:"header"`      // a short label
-	Options     []QuestionOption `json:"options"`     // to choose from
+	Options     []QuestionOption `json:"options"`     // the choices
 	MultiSelect bool             `json:"multiSelect"` // several options may be chosen
 }
 

@@ -33,7 +33,7 @@ type queue struct {
 	items   []entry // after batch
 	size    int64   // bytes of items
 	added   int64   // how many entries were added in total
-	taken   int64   // bytes of batch, as long as any of it is left
+	taken   int64   // bytes of batch, while any of it is left
 	spill   spill   // after items
 	closed  error   // why no more messages come
 	waiting bool    // the consumer waits for ready
@@ -254,8 +254,8 @@ func (q *queue) wake() {
 	}
 }
 
-// pop returns the next message. Its error is that of close, once everything was read,
-// or the cause of ctx.
+// pop returns the next message. After the last message, the error is that of close; if
+// ctx ends, it is the cause of ctx.
 func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 	for {
 		if q.next < len(q.batch) {

@@ -34,7 +34,7 @@ type session struct {
 	in   *queue
 	out  *outbox
 
-	// ctx is the life of the session; handlers run under it. stop ends it with the
+	// ctx is the lifetime of the session; handlers run under it. stop ends it with the
 	// reason.
 	ctx  context.Context
 	stop context.CancelCauseFunc
@@ -54,16 +54,16 @@ type session struct {
 	cut        *interrupt // the last interrupt, until a result or a prompt follows it
 	closing    error      // why shutdown was called
 
-	heard   atomic.Int64 // how many lines the agent wrote
-	results atomic.Int64 // how many of them are results, replays not counted
-	active  atomic.Int64 // when the last line was read or written, or a callback ended, in Unix nanoseconds
+	heard   atomic.Int64 // number of lines received
+	results atomic.Int64 // number of results among them, not counting replays
+	active  atomic.Int64 // time of the last read, write or end of a callback, in Unix nanoseconds
 	handled atomic.Int64 // how many of the agent's requests were answered
 	midTurn atomic.Bool  // the agent has started a turn that has no result yet
 	quick   atomic.Bool  // the last handler was quick
 
 	running  sync.WaitGroup // handlers and helpers
 	readDone chan struct{}  // closed when the session has ended
-	settled  chan struct{}  // closed when its tools have ended, too
+	settled  chan struct{}  // closed when the session's tools have ended, too
 	ended    error          // why it ended; set before readDone is closed. io.EOF if the agent just ended
 	exit     transport.Exit
 

@@ -54,7 +54,7 @@ type serverRun struct {
 	queue  []*outgoing
 	queued chan struct{} // holds a token when there is something new
 	lost   bool          // something was dropped, and that was reported
-	busy   int           // messages that are queued or not acknowledged
+	busy   int           // messages that are queued or unacknowledged
 }
 
 // maxForwarded is how many messages of a server may be queued for the agent. Further
@@ -321,8 +321,8 @@ var guarded struct {
 	servers map[weak.Pointer[mcp.Server]]bool
 }
 
-// guardServer keeps a panic in a server that somebody else made from ending the process
-// while a session serves it.
+// guardServer keeps a panic in a server of the host from ending the process while a
+// session serves it.
 func guardServer(server *mcp.Server) {
 	p := weak.Make(server)
 	guarded.Lock()
@@ -790,8 +790,8 @@ func (c *toolConn) drain() {
 //		}
 //	}
 //
-// which an agent starts when it is one of [Options.MCPServers]. Nothing else may write
-// to standard output.
+// An agent starts it as one of [Options.MCPServers]. Nothing else may write to standard
+// output.
 //
 // ServeTools returns nil when the input has ended and every call was answered. When ctx
 // ends, it cancels running tools and returns the cause. The server is named after the

@@ -15,7 +15,7 @@ import (
 )
 
 // An Agent is a program that speaks the Agent Client Protocol, such as goose, codex-acp or gemini. It is a
-// [transport.Dialer], so that the SDK and the hub drive it like Parley:
+// [transport.Dialer], so the SDK and the hub can drive it like Parley:
 //
 //	opts := &parley.Options{Dialer: &acp.Agent{Command: []string{"goose", "acp"}}, KeepSystemPrompt: true}
 //

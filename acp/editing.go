@@ -31,7 +31,7 @@ type editing struct {
 
 	gate  sync.Mutex // held while a prompt or an interrupt is being sent to the hub
 	mu    sync.Mutex
-	turns []*turn         // prompts without a response, in order
+	turns []*turn         // unanswered prompts, in order
 	stops []chan struct{} // cancels without a prompt, until they are done
 	chosen
 }
@@ -42,9 +42,9 @@ type turn struct {
 	uuid      string
 	cancelled bool
 	quit      chan struct{} // closed when it is cancelled
-	sent      chan struct{} // closed when the hub has the prompt, or will not get it
+	sent      chan struct{} // closed when the hub has the prompt, or will not receive it
 	began     chan struct{} // closed when the agent starts to process it
-	done      chan struct{} // closed when it has its response
+	done      chan struct{} // closed when its response is sent
 	taken     uint64        // the number of the entry with which the agent started it, 0 before
 }
 
@@ -112,7 +112,7 @@ type follower struct {
 	*editing
 	t    *translator
 	n    uint64              // the last entry that was handled
-	asks map[string]*openAsk // questions that have no answer, by id
+	asks map[string]*openAsk // unanswered questions, by id
 	held []*hub.Ask          // questions that were not sent to the client yet
 	wait []*wire.User        // prompts that the agent has not started to process, in order
 	echo string              // the uuid of the last shown prompt of another client

@@ -29,7 +29,7 @@ type helper struct {
 }
 
 const (
-	helperTimeout = time.Minute // how long a helper may take
+	helperTimeout = time.Minute // time limit of a helper
 	helperOutput  = 64 << 10    // how much it may print, in bytes
 )
 

@@ -104,13 +104,13 @@ type setup struct {
 	env     *tool.Env
 	sandbox *sandbox.Sandbox // nil if the settings disable it
 	wall    *sandbox.Wall    // for commands that nobody approved
-	servers []mcp.Server     // those of the flags
+	servers []mcp.Server     // from the flags
 
 	agentList []*agents.Definition // all agents
 	parts     func(*agents.Definition) (*engine.AgentParts, error)
 
 	projectServers []mcp.Server // trusted ones of the project
-	userServers    []mcp.Server // those that the user has added
+	userServers    []mcp.Server // servers that the user added
 
 	current   atomic.Pointer[settings.Settings]
 	held      []settings.Hook            // of the project, removed from its settings meanwhile
@@ -129,7 +129,7 @@ type setup struct {
 	closers   []func() error
 
 	findings []policy.Finding // about the rules
-	notices  []string         // for people, once
+	notices  []string         // for people, reported once
 	skipped  []string         // files that could not be used, with the reason
 	temp     string           // for files of tools; may be empty
 }

@@ -41,7 +41,7 @@ func compareSessions(b *board, official, ours, peers string, n int) error {
 		title    string
 		records  int
 		theirs   bool
-		time, mb float64 // at most
+		time, mb float64 // upper limits
 		scan     float64 // and without an index, the same
 	}{{"resume 64 MB", 6_400, true, 60, 0, 0}, {"resume 1 GB, 100,000 records", 100_000, false, 300, 60, 600}} {
 		home := filepath.Join(dir, fmt.Sprint("home-", big.records))

@@ -70,9 +70,9 @@ type agentRun struct {
 	sent    map[string]bool
 	closing bool
 	calls   int       // control requests in progress
-	idle    time.Time // since when it has had nothing to do
+	idle    time.Time // when it became idle
 	trace   string    // the span of the prompt for which it was started
-	waits   []Waiting // for the host
+	waits   []Waiting // requests that wait for the host
 }
 
 // startAgent starts an agent.

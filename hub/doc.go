@@ -31,8 +31,8 @@
 //	link, err := c.Host(ctx, id, hub.HostOptions{Initialize: …, Handle: …}) // hooks, tools, callbacks
 //
 // A viewer keeps the number of the last entry that it received. When Attach ends with a [*LaggedError], it
-// attaches again behind that number. Pieces of an answer may be left out; the whole message always follows as a
-// frame.
+// attaches again after that number. Chunks of an answer may be left out; the complete message always follows as
+// a frame.
 //
 // A session that another process holds can be watched, prompted, answered and interrupted. Its viewers receive
 // whole messages, and pieces if the backend is a [Broadcaster]. Calls that need its agent in this process, such
@@ -42,8 +42,8 @@
 //
 // An [Entry] is a frame (a message of the agent, as every viewer receives it), an entry of the hub itself (a
 // prompt, a question, an answer, a new owner …), or a record of the agent's session log. Frames and entries of
-// the hub have a number; records have none. Messages that are not worth keeping, such as the pieces of an answer
-// that is being written, go to viewers and not into the journal.
+// the hub have a number; records have none. Transient messages, such as the chunks of an answer that is being
+// written, go to viewers and not into the journal.
 //
 // The order is always the same: first the agent's record, then the frame that shows it, then the viewers. After
 // a crash the journal may lack frames of the last records, never the reverse. The hub adds those frames, marked

@@ -31,8 +31,8 @@ type memorySession struct {
 	modified time.Time
 	changes  int64
 	trims    int
-	items    []Item            // in order, the first one with the number gone+1
-	gone     uint64            // how many items were trimmed
+	items    []Item            // in order, the first has the number gone+1
+	gone     uint64            // number of trimmed items
 	keys     map[string]uint64 // numbers of items, by their keys
 	lease    *memoryLease
 }

@@ -48,14 +48,14 @@ type room struct {
 	agent       *agentRun               // nil if there is none
 	attempts    int                     // how often the agent failed since the last result
 	lastError   string                  // why the agent ended last
-	startAt     time.Time               // when it may be started again
+	startAt     time.Time               // when it may be restarted
 	draining    bool                    // the hub is closing
 	host        *Host                   // the attached host, if any
 	hostChanged chan struct{}           // closed when the host changes; nil if nobody waits for that
 	hostAsks    map[string]*hostAsk     // open questions, by id
 	work        sync.WaitGroup          // goroutines that end with ctx
 	nudge       chan struct{}           // holds a token if the room should check whether it is still needed
-	broken      error                   // the journal cannot be written any more, or another process owns the session
+	broken      error                   // the journal can no longer be written, or another process owns the session
 }
 
 // An op is a function that the room's goroutine calls.

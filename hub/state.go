@@ -22,7 +22,7 @@ type fold struct {
 	prompts  map[string]*promptState // all that were accepted, by uuid
 	queue    []string                // prompts that were not consumed, in order
 	running  []string                // prompts that were consumed and have no result
-	midTurn  bool                    // a turn runs
+	midTurn  bool                    // a turn is running
 	stopped  bool                    // the turn was interrupted and must not continue
 	asks     map[string]*askState    // by id
 	openAsks []string                // in order
@@ -33,7 +33,7 @@ type fold struct {
 	resumeAt string            // the message after which the conversation continues after a rewind
 	covered  string            // the last record whose frame was trimmed
 	sticky   []json.RawMessage // requests that apply until the next one of their kind, in order
-	granted  []json.RawMessage // changes of the rules that answers made for the session, in order
+	granted  []json.RawMessage // rule changes that answers made for the session, in order
 	problem  string
 	title    string
 	archived bool

@@ -31,7 +31,7 @@ type viewer struct {
 	lagged bool            // the queue was full and ends here
 	over   error           // why there are no more events; nil if there may be more
 	skips  map[string]bool // streams with pieces that were left out, by their parent_tool_use_id
-	bell   chan struct{}   // holds a token if there is something new
+	bell   chan struct{}   // holds a token if there are new events
 }
 
 func newViewer(limit int) *viewer {

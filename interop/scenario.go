@@ -31,7 +31,7 @@ type Scenario struct {
 
 	API   func(dir string) *parleytest.Scenario // the model's answers
 	Files map[string]string                     // the content of the project directory
-	Env   map[string]string                     // more environment for the CLI
+	Env   map[string]string                     // additional environment for the CLI
 	Runs  []Run
 
 	// Check checks additional conditions.

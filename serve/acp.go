@@ -36,9 +36,9 @@ const (
 
 	maxEditors     = 256             // concurrent connections over HTTP
 	maxStreams     = 1000            // per connection
-	editorIdleTime = 5 * time.Minute // how long a connection stays without a stream
+	editorIdleTime = 5 * time.Minute // how long a connection without a stream is kept
 	mailboxKeep    = 4 << 20         // bytes that a stream keeps for readers that reconnect
-	mailboxLimit   = 32 << 20        // bytes that nobody fetched
+	mailboxLimit   = 32 << 20        // bytes that were not fetched
 )
 
 var (
@@ -62,7 +62,7 @@ type editor struct {
 	ctx  context.Context
 	in   *io.PipeWriter
 	sent sync.Mutex // guards writes to in
-	one  bool       // everything goes to one stream
+	one  bool       // all messages go to one stream
 
 	mu      sync.Mutex
 	streams map[string]*mailbox // by session; "" is that of the connection

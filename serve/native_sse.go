@@ -36,8 +36,8 @@ type callers struct {
 	all map[callerKey]*caller
 }
 
-// caller returns the host of a request, which the request uses until it calls leave. A stream
-// gets the frames that it may have missed.
+// caller returns the host of a request; the request uses it until it calls leave. A stream
+// receives the frames that it may have missed.
 func (c *call) caller(q *queue) (x *caller, leave func()) {
 	key := callerKey{c.token, c.Name, c.r.PathValue("id")}
 	all := &c.s.callers

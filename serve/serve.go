@@ -209,8 +209,8 @@ func (s *Server) CheckAddress(addr net.Addr) error {
 // drainTime is how long requests may take to end when the server ends.
 const drainTime = 15 * time.Second
 
-// Serve serves a listener until ctx ends, then lets requests end. A unix socket is for this user, who
-// needs no token; its peers are checked. If [Config.TLS] is set, the listener must encrypt.
+// Serve serves a listener until ctx ends, then lets requests finish. A unix socket is for this user,
+// who needs no token; its peers are checked. If [Config.TLS] is set, the listener must encrypt.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.CheckAddress(l.Addr()); err != nil {
 		l.Close()

@@ -27,7 +27,7 @@ const (
 var errViewerSends = errors.New("serve: a viewer sends no messages")
 
 const (
-	beatTime  = 20 * time.Second // how often a stream shows that it is alive
+	beatTime  = 20 * time.Second // interval of keep-alives on a stream
 	writeTime = 10 * time.Second // how long a peer may take to receive a message
 )
 

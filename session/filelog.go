@@ -27,7 +27,7 @@ type fileLog struct {
 	sub     string   // for a part: its name
 
 	mu     sync.Mutex
-	parts  []*fileLog // that are open
+	parts  []*fileLog // open parts
 	next   *group     // the group of the next write, nil if nothing waits
 	closed bool
 	failed error // once set, the state of the file's end is unknown

@@ -53,8 +53,8 @@ const (
 	suffix   = ".jsonl"
 )
 
-// root opens the projects directory. Nothing outside of it is read or written, whatever
-// links are in it.
+// root opens the projects directory. Symbolic links in it cannot lead reads or writes
+// outside of it.
 func (f *Files) root(create bool) (*os.Root, error) {
 	if f.Dir == "" {
 		return nil, errors.New("session: no directory")

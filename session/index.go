@@ -25,7 +25,7 @@ const indexMin = 256 << 10
 type index struct {
 	Version  int                 `json:"version"`
 	Boundary int64               `json:"boundary"` // position of the compaction
-	Sum      string              `json:"sum"`      // of the bytes around it
+	Sum      string              `json:"sum"`      // checksum of the bytes around it
 	Loose    map[string]jsonSpan `json:"loose"`    // the last record of each type before it
 	Kept     []jsonSpan          `json:"kept"`     // the earlier messages that the compaction kept
 	Corrupt  int                 `json:"corrupt"`
@@ -172,8 +172,8 @@ func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (*History, er
 	return h, nil
 }
 
-// tail returns the conversation of a log of which only the end was read, if that is all
-// of it.
+// tail returns the conversation of a log of which only the end was read, if the
+// conversation is complete.
 func (s *scan) tail(file io.ReaderAt) (*History, []*node, bool) {
 	leaf, end := s.leaf(func(n *node) bool { return !n.sidechain && !n.team && n.off >= s.from })
 	if leaf == nil || !slices.ContainsFunc(s.up(end), func(n *node) bool { return n.boundary && n.off >= s.from }) {

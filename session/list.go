@@ -18,9 +18,9 @@ import (
 // ListOptions select sessions for a list. The zero value, and nil, mean all.
 type ListOptions struct {
 	Dir            string // only sessions that started in this directory or in another worktree of its git repository
-	NoWorktrees    bool   // with Dir: not in other worktrees
+	NoWorktrees    bool   // with Dir: exclude other worktrees
 	NoProgrammatic bool   // leave out sessions that a program started through an SDK
-	Offset         int    // how many to skip
+	Offset         int    // number of sessions to skip
 	Limit          int    // maximum number to return; zero or less means all
 }
 
@@ -38,7 +38,7 @@ type Info struct {
 	Tag          string
 	Entrypoint   string // such as "cli" or "sdk-ts"
 	Path         string // its file; empty if it is in none
-	Project      string // the key of the project that it is in
+	Project      string // the key of its project
 	Programmatic bool   // a program started it through an SDK
 
 	aiTitle string

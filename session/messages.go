@@ -22,7 +22,7 @@ type Message struct {
 	Message         json.RawMessage // as in the API; for a system message the whole record
 	Time            time.Time
 	ParentToolUseID string // of a subagent: the call that started it
-	ParentAgentID   string // of a subagent of a subagent
+	ParentAgentID   string // for a subagent of a subagent
 }
 
 // MessagesOptions select the messages to return. The zero value, and nil, mean those of
@@ -30,7 +30,7 @@ type Message struct {
 type MessagesOptions struct {
 	In
 	System bool // include system messages, such as the boundaries of compactions
-	Offset int  // how many to skip
+	Offset int  // number of messages to skip
 	Limit  int  // maximum number to return; zero or less means all
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Mirror returns a log that calls tell with the records that were written to log and to
+// Mirror returns a log that calls tell with the records that are written to log and to
 // its parts, before Append returns. It works with any store. tell must not block.
 func Mirror(log Log, tell func(key Key, records []json.RawMessage)) Log {
 	m := &mirroredLog{Log: log, key: Key{Session: log.ID()}, encoder: newEncoder(Meta{ID: log.ID()}), tell: tell}

@@ -135,7 +135,7 @@ func quote(s string) json.RawMessage { return appendString(nil, s) }
 type effect struct {
 	intent  bool
 	outcome string // empty if unknown
-	at      span   // of the outcome
+	at      span   // line of the outcome
 	content json.RawMessage
 }
 

@@ -67,7 +67,7 @@ type Summarizer interface {
 // session, or missing, the session is loaded instead.
 type Summary struct {
 	Key      Key
-	Modified time.Time       // when it was written, by the same clock as that of [Listed]
+	Modified time.Time       // when it was written, by the same clock as [Listed]
 	Data     json.RawMessage // the result of [Fold], verbatim
 }
 

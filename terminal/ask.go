@@ -30,7 +30,7 @@ type question struct {
 
 	printed bool
 	listed  *step // the step whose answers were printed; only without a live region
-	queried bool  // the terminal was asked whether it has shown the question
+	queried bool  // the terminal was asked to confirm that it shows the question
 	armed   bool  // the terminal has shown it: keys are answers from now on
 	sent    bool
 	shown   string // the hash of the question as shown

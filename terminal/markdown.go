@@ -25,7 +25,7 @@ type markdown struct {
 	fence  string          // of the open code block
 	indent int             // of that fence
 	blank  bool            // a blank line comes before the next block
-	any    bool            // something was rendered
+	any    bool            // a block was rendered
 	kind   blockKind       // of the block in source
 }
 

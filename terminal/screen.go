@@ -25,9 +25,9 @@ type Config struct {
 	Env     []string // "KEY=value"
 	Cwd     string   // the agent's working directory
 	Home    string   // the user's home directory
-	Title   string   // the first words on the screen, such as "parley 1.0"
+	Title   string   // the first text on the screen, such as "parley 1.0"
 	Prompt  string   // sent first, unless it is empty
-	Plain   bool     // print lines only, without a live region
+	Plain   bool     // print only lines, without a live region
 	// Open opens the session. It is called once, after the first prompt was drawn.
 	Open func(ctx context.Context) (*Session, error)
 	// Notes are lines of the agent's standard error, mostly warnings.

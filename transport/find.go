@@ -11,11 +11,11 @@ import (
 
 // Find returns the path of the agent's executable.
 //
-// It looks at path, then at the environment variable CLAUDE_BIN, then at the places
-// where installers put the claude command, and last for claude and then parley in the
-// directories of PATH. A path or CLAUDE_BIN that is set decides: if it is wrong, Find
-// fails and does not start something else. Either may be a bare name, which is looked
-// up on PATH.
+// It checks path, then the environment variable CLAUDE_BIN, then the locations where
+// installers put the claude command, and finally the directories of PATH for claude
+// and then parley. If path or CLAUDE_BIN is set, it is authoritative: if it is wrong,
+// Find fails and does not select another program. Either may be a bare name, which is
+// looked up on PATH.
 //
 // getenv looks up environment variables; nil means [os.Getenv]. Relative entries of
 // PATH are skipped, so that a checked-out project cannot supply an agent. If no agent

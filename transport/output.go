@@ -22,7 +22,7 @@ type output struct {
 	// testing/synctest only a channel lets time pass in the meantime.
 	turn      chan struct{}
 	err       error // why reading has ended; guarded by turn
-	discarded bool  // Close read what the consumer did not; guarded by turn
+	discarded bool  // Close discarded unread output; guarded by turn
 
 	lastRead atomic.Int64 // when the consumer's last Read returned, in Unix nanoseconds; 0 if never
 }

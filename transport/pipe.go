@@ -16,7 +16,7 @@ const PipeBuffer = 64 << 10
 // errEnded is the cause of a [Peer]'s context after the host stopped waiting.
 var errEnded = errors.New("transport: the host closed the connection")
 
-// Pipe returns the two ends of a connection in memory: the host's, and the agent's. Each
+// Pipe returns the two ends of an in-memory connection: the host's and the agent's. Each
 // direction holds at most [PipeBuffer] bytes.
 //
 // The agent must call [Peer.Exit] last. Close of the host's end lets the agent read EOF,
@@ -243,7 +243,7 @@ func (c *pipeConn) within(d, hurried time.Duration) bool {
 
 // Errors of a stream's writer.
 var (
-	errFinished = errors.New("finished") // the writer itself ended it
+	errFinished = errors.New("finished") // the writer ended it
 	errBroken   = errors.New("broken")   // the reader reads no more
 )
 

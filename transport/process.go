@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Process is the [Dialer] that starts a command and talks to it through its standard
-// input and output. The zero value is ready for use.
+// Process is the [Dialer] that starts a command and communicates through its standard
+// input and output. The zero value is ready to use.
 //
 // The command runs in its own process group, and nothing of it outlives its connection:
 // when the command has ended, or was ended by Close, everything it left behind is

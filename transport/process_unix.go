@@ -140,7 +140,7 @@ type watchdog struct {
 	shell string
 
 	mu     sync.Mutex
-	groups map[int]string // with their ids
+	groups map[int]string // with their connection ids
 	timer  *time.Timer    // starts the shell
 	pipe   *os.File       // nil if the shell was not, or could not be, started
 	proc   *os.Process

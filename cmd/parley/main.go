@@ -1,5 +1,6 @@
 // Command parley is the Claude Agent SDK protocol on the command line, both ends of the
-// wire: with a subcommand, the tools for testing agents; without one, the agent itself.
+// wire: without a subcommand it is the agent, and with one it is a tool to run, inspect
+// and test agents.
 //
 //	parley fake-api --script greet.script -- python3 agent.py
 //	parley help

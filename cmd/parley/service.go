@@ -190,7 +190,7 @@ func clientEnv(p *process, hide []string) []string {
 	return append(env, "NO_PROXY="+direct, "no_proxy="+direct)
 }
 
-// elsewhere names the variables by which the official CLI and SDKs find another API or
+// elsewhere are the variables by which the official CLI and SDKs find another API or
 // other credentials.
 var elsewhere = []string{
 	"ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BEDROCK_BASE_URL", "ANTHROPIC_VERTEX_BASE_URL", "ANTHROPIC_UNIX_SOCKET",

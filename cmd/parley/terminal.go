@@ -14,7 +14,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// runInTerminal answers one prompt for a person who watches. It returns the exit status.
+// runInTerminal answers one prompt for a person at a terminal. It returns the exit
+// status.
 func runInTerminal(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flags, args []string) int {
 	s := newScreen(p, cfg.Cwd)
 	s.begin()

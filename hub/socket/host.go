@@ -20,7 +20,7 @@ import (
 type hostLine struct {
 	Epoch   uint64          `json:"epoch,omitempty"`   // in the first line
 	Link    string          `json:"link,omitempty"`    // in the first line: names the host in its answers
-	Call    string          `json:"call,omitempty"`    // names a request
+	Call    string          `json:"call,omitempty"`    // identifies a request
 	Request json.RawMessage `json:"request,omitempty"` // nil means that the answer is no longer needed
 }
 

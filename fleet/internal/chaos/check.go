@@ -249,7 +249,7 @@ var leaseModel = porcupine.Model{
 	},
 }
 
-// check looks at everything that is left, and prints what it found.
+// check checks the final state, and prints its findings.
 func (w *world) check(ctx context.Context, l *load, h *history, finished bool) error {
 	var problems []string
 	complain := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -348,7 +348,7 @@ func (w *world) printTakeovers(takeovers, resumed []time.Duration) {
 	}
 }
 
-// since returns how long ago the last of some times was, if it was in the last minute.
+// since returns how long ago the last of some times was, if within the last minute.
 func since(times []time.Time, at time.Time) (d []time.Duration) {
 	for _, t := range times {
 		if gap := at.Sub(t); gap > -time.Second && gap < time.Minute {

@@ -57,7 +57,7 @@ type lateError struct{ what string }
 
 func (e *lateError) Error() string { return e.what }
 
-// run plays one run and prints what it found.
+// run performs one run and prints its findings.
 func run(ctx context.Context, seed uint64, duration time.Duration, sessions, rest int, lease time.Duration, keep bool) error {
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {

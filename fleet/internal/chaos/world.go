@@ -245,8 +245,8 @@ func pause(ctx context.Context, d time.Duration) {
 // pauseMore is how much longer than its lease a worker is paused at most.
 const pauseMore = 6 * time.Second
 
-// faults causes faults for a while. Those of workers overlap with those of nodes; of the nodes one
-// at a time is hurt, so that a majority remains.
+// faults causes faults for a while. Faults of workers overlap with those of nodes; only one node
+// at a time is affected, so that a majority remains.
 func (w *world) faults(ctx context.Context, d time.Duration) {
 	end, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
