@@ -73,7 +73,7 @@ race: ## all tests with the race detector
 
 long: ## all rows of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
 	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|Everyday|Decisions|Packages' ./engine/policy/policytest ./agent ./internal/pack
-	cd fleet && PARLEY_TEST_LONG=1 go test -timeout 15m -run Migration .
+	cd fleet && PARLEY_TEST_LONG=1 go test -timeout 15m -run 'Migration|LostMajority' .
 
 test: ## all tests, quickly
 	go test -timeout $(TEST_TIMEOUT) ./...

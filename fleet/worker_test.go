@@ -3,15 +3,18 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
@@ -28,18 +31,30 @@ type crew struct {
 	stop func()
 }
 
-// newCrew starts a worker whose agents play a script that notes each effect in a file, with the epoch.
+// always is a model that answers every prompt.
+type always struct{}
+
+// Stream implements [model.Model].
+func (always) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Event, error] {
+	return parleytest.Script(parleytest.Say("Done.")).Model().Stream(ctx, req)
+}
+
+// newCrew starts a worker whose agents play a script that notes each effect in a file, with the epoch. Without a file they
+// answer every prompt.
 func newCrew(t *testing.T, b *Backend, slots int, file string) *crew {
 	t.Helper()
 	c := &crew{b: b, w: NewWorker(b, slots, nil)}
 	cfg := hub.Config{Backend: c.w.Backend(), Sees: Sees, Name: b.cfg.Worker, Gateway: slots == 0, Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
-		m := parleytest.Script(
+		var m model.Model = parleytest.Script(
 			parleytest.FirstOf(
 				parleytest.Expect(parleytest.ToolResult("")).Say("Done."),
 				parleytest.Say("I write it.").Call("Bash", map[string]string{"command": "echo $PARLEY_EPOCH $TRACEPARENT >> " + file}),
 			),
 			parleytest.Say("Done."),
 		).Model()
+		if file == "" {
+			m = always{}
+		}
 		return &parley.Options{Cwd: start.Cwd, Dialer: agent.InProcess(agent.Config{Model: m, Store: start.Store, Environ: os.Environ()}),
 			Env: map[string]string{"PARLEY_EPOCH": strconv.FormatUint(start.Epoch, 10)}}, nil
 	}}
@@ -274,5 +289,57 @@ func TestTraceCrossesNodes(t *testing.T) {
 	until(t, s, &last, hub.KindFrame, isResult)
 	if got, err := os.ReadFile(file); err != nil || !strings.Contains(string(got), span) {
 		t.Errorf("the tool has the span %q, %v; want %s", got, err, span)
+	}
+}
+
+// Workers are replaced one after the other while sessions work: every prompt has one result, and no turn fails.
+func TestRollingRestartFailsNoTurn(t *testing.T) {
+	t.Parallel()
+	const sessions, prompts, restarts = 4, 6, 3
+	open := place(t)
+	gateway := newCrew(t, open(), 0, "")
+	worker := newCrew(t, open(), 8, "")
+	var work sync.WaitGroup
+	var done atomic.Int64
+	for range sessions {
+		s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		work.Go(func() {
+			var last uint64
+			for range prompts {
+				if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+					t.Errorf("a prompt: %v", err)
+					return
+				}
+				for e, err := range s.Attach(t.Context(), ann, last) {
+					if err != nil {
+						t.Errorf("attach: %v", err)
+						return
+					}
+					last = max(last, e.N)
+					if e.Kind == hub.KindEnded || e.Kind == hub.KindFrame && isResult(e) && !strings.Contains(string(e.Data), `"subtype":"success"`) {
+						t.Errorf("a turn failed: %s", e.Data)
+						return
+					}
+					if e.Kind == hub.KindFrame && isResult(e) {
+						done.Add(1)
+						break
+					}
+				}
+			}
+		})
+	}
+	for n := range restarts {
+		testwait.Until(t, "some turns are over", func() bool { return done.Load() > int64(n)*sessions*prompts/(restarts+1) })
+		next := newCrew(t, open(), 8, "")
+		worker.w.Drain(t.Context(), worker.hub)
+		worker.b.Close()
+		worker = next
+	}
+	work.Wait()
+	if got := done.Load(); got != sessions*prompts {
+		t.Errorf("%d turns are over, want %d", got, sessions*prompts)
 	}
 }

@@ -1,0 +1,225 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/hubtest"
+	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/wire"
+)
+
+// When the disk is full, an append fails with an error that says so. Everything that was acknowledged is there, and
+// the work goes on when there is room again.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", dir).CombinedOutput(); err != nil {
+		t.Skipf("a small disk cannot be made here: %v: %s", err, out)
+	}
+	t.Cleanup(func() { exec.Command("umount", "-l", dir).Run() })
+	s, err := StartServer(ServerConfig{Name: "small", Dir: filepath.Join(dir, "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop(s)
+	b, err := Open(t.Context(), Config{Conn: connect(t, s), Lease: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	id := session.NewID()
+	var n uint64
+	for n < 1000 {
+		e := hubtest.Entries(n, 1)
+		e[0].Data, _ = json.Marshal(noise(n))
+		if err = b.Append(t.Context(), id, n, e); err != nil {
+			break
+		}
+		n++
+	}
+	if err == nil || !strings.Contains(err.Error(), "is full") {
+		t.Fatalf("after %d entries of 100 KB on a disk of 16 MB: %v, want an error that says that it is full", n, err)
+	}
+	if _, err := b.Put(t.Context(), id, hub.Item{Key: "prompt/x", Data: json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)}); err == nil {
+		t.Log("there was room for a prompt")
+	} else if !strings.Contains(err.Error(), "is full") {
+		t.Errorf("a prompt: %v", err)
+	}
+	if got := journal(t, b, id); uint64(len(got)) != n {
+		t.Errorf("the journal has %d entries, and %d were acknowledged", len(got), n)
+	}
+	if out, err := exec.Command("mount", "-o", "remount,size=64m", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// The server looks at the size of its disk when it starts.
+	b.Close()
+	stop(s)
+	if s, err = StartServer(ServerConfig{Name: "small", Dir: filepath.Join(dir, "nats")}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = Open(t.Context(), Config{Conn: connect(t, s)}); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.Append(t.Context(), id, n, hubtest.Entries(n, 1)); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	if got := journal(t, b, id); uint64(len(got)) != n+1 {
+		t.Errorf("the journal has %d entries, want %d", len(got), n+1)
+	}
+}
+
+// noise returns 100 KB that cannot be compressed much.
+func noise(n uint64) []byte {
+	b := make([]byte, 75_000)
+	for i := range b {
+		n = n*6364136223846793005 + 1442695040888963407
+		b[i] = byte(n >> 56)
+	}
+	return b
+}
+
+// When the majority of the nodes is gone, nothing is accepted, and the error says so. Everything that was acknowledged
+// is there when they are back.
+//
+// It waits for elections, which take a machine that has nothing else to do: see make long.
+func TestLostMajority(t *testing.T) {
+	if os.Getenv("PARLEY_TEST_LONG") == "" {
+		t.Skip("PARLEY_TEST_LONG is not set")
+	}
+	dir, routes := t.TempDir(), freeAddresses(t, 3)
+	start := func(i int) (srv interface {
+		Shutdown()
+		WaitForShutdown()
+	}, nc *nats.Conn) {
+		t.Helper()
+		name := string(rune('a' + i))
+		s, err := StartServer(ServerConfig{Name: name, Dir: filepath.Join(dir, name), Cluster: routes[i], Routes: routes, Token: secret})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc, err = Connect(s, nats.Token(secret))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, nc
+	}
+	s0, nc := start(0)
+	s1, nc1 := start(1)
+	s2, nc2 := start(2)
+	nc1.Close()
+	nc2.Close()
+	b, err := Open(t.Context(), Config{Conn: nc, Replicas: 3, Lease: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := session.NewID()
+	if err := b.Append(t.Context(), id, 0, hubtest.Entries(0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []interface {
+		Shutdown()
+		WaitForShutdown()
+	}{s1, s2} {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+	if err := b.Append(t.Context(), id, 3, hubtest.Entries(3, 1)); err == nil || errors.Is(err, hub.ErrConflict) {
+		t.Errorf("without a majority: %v, want an error", err)
+	} else {
+		t.Log(err)
+	}
+	s1, nc1 = start(1)
+	s2, nc2 = start(2)
+	defer func() {
+		b.Close()
+		for _, c := range []*nats.Conn{nc, nc1, nc2} {
+			c.Close()
+		}
+		for _, s := range []interface {
+			Shutdown()
+			WaitForShutdown()
+		}{s0, s1, s2} {
+			s.Shutdown()
+			s.WaitForShutdown()
+		}
+	}()
+	for try := 0; ; try++ {
+		// It may have been stored meanwhile.
+		if err = b.Append(t.Context(), id, 3, hubtest.Entries(3, 1)); err == nil || errors.Is(err, hub.ErrConflict) || try == 12 {
+			break
+		}
+	}
+	if err != nil && !errors.Is(err, hub.ErrConflict) {
+		t.Errorf("with a majority again: %v", err)
+	}
+	if got := journal(t, b, id); len(got) != 4 {
+		t.Errorf("the journal has %d entries, want 4", len(got))
+	}
+}
+
+// What a newer version stores does not stop an older one: entries of an unknown kind, members that it does not know, in
+// the journal, in leases and in what workers tell about themselves.
+func TestOlderWorkerAmongNewerOnes(t *testing.T) {
+	t.Parallel()
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	b := gateway.b
+	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := s.ID()
+	future := []hub.Entry{
+		{N: 2, Kind: "hologram", Epoch: 2, Time: time.Now(), Data: json.RawMessage(`{"depth":3}`)},
+		{N: 3, Kind: hub.KindOwner, Epoch: 3, Time: time.Now(), Data: json.RawMessage(`{"hub":"new","shard":7}`)},
+		{N: 4, Kind: hub.KindFrame, Epoch: 3, Time: time.Now(), Data: json.RawMessage(`{"type":"hologram","x":1}`)},
+	}
+	if err := b.Append(t.Context(), id, 1, future); err != nil {
+		t.Fatal(err)
+	}
+	// A worker of a newer version that has died holds the session, and one that lives says more about itself.
+	if _, err := b.leases.Create(t.Context(), id, []byte(`{"id":"gone","name":"new","shard":7,"v":2}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.workers.Put(t.Context(), "other", []byte(`{"id":"other","name":"new","version":"9.0.0","gpus":8,"sessions":0,"slots":4}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+		t.Fatal(err)
+	}
+	newCrew(t, open(), 4, file)
+	var last uint64
+	ask := new(hub.Ask)
+	if err := json.Unmarshal(until(t, s, &last, hub.KindAsk, nil).Data, ask); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Answer(t.Context(), ann, hub.Allow(ask)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, s, &last, hub.KindFrame, isResult)
+	st, err := b.Status(t.Context())
+	if err != nil || !strings.Contains(string(mustJSON(t, st)), `"version":"9.0.0"`) {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if got := strings.Join(journal(t, b, id), "\n"); !strings.Contains(got, `"hologram"`) || !strings.Contains(got, `"shard":7`) {
+		t.Error("the older worker changed what it does not know")
+	}
+}
+
+func mustJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
