@@ -86,7 +86,7 @@ func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			return nil, fmt.Errorf("fleet: no NATS server has answered for %v (majority lost, or the link is down): %w", b.cfg.Lease, err)
+			return nil, fmt.Errorf("fleet: no NATS server has answered for %v (the majority or the link is down, or the disk of the server is full): %w", b.cfg.Lease, err)
 		}
 	}
 }
@@ -99,13 +99,11 @@ func (b *Backend) call(ctx context.Context, subject string, in, out any) error {
 	}
 	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
 	defer cancel()
+	var refused *apiError
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		resp, err := b.request(limit, &nats.Msg{Subject: "$JS.API." + subject, Data: data})
 		if err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return err
+			return b.gaveUp(ctx, limit, refused, err)
 		}
 		var failed struct {
 			Error *apiError `json:"error"`
@@ -116,8 +114,8 @@ func (b *Backend) call(ctx context.Context, subject string, in, out any) error {
 		if failed.Error == nil {
 			return json.Unmarshal(resp.Data, out)
 		}
-		if !failed.Error.passing() || sleep(limit, wait) != nil {
-			return failed.Error
+		if refused = failed.Error; !refused.passing() || sleep(limit, wait) != nil {
+			return refused
 		}
 		b.metrics.Retries.Add(1)
 	}
@@ -128,13 +126,11 @@ func (b *Backend) call(ctx context.Context, subject string, in, out any) error {
 func (b *Backend) publish(ctx context.Context, msg *nats.Msg) (seq uint64, duplicate bool, err error) {
 	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
 	defer cancel()
+	var refused *apiError // the last answer, if there was one
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		resp, err := b.request(limit, msg)
 		if err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return 0, false, err
+			return 0, false, b.gaveUp(ctx, limit, refused, err)
 		}
 		var ack struct {
 			Seq       uint64    `json:"seq"`
@@ -155,13 +151,24 @@ func (b *Backend) publish(ctx context.Context, msg *nats.Msg) (seq uint64, dupli
 			return 0, false, ack.Error
 		}
 		b.metrics.Retries.Add(1)
-		if sleep(limit, wait) != nil {
-			if ctx.Err() != nil {
-				return 0, false, context.Cause(ctx)
-			}
-			return 0, false, fmt.Errorf("fleet: the entry could not be stored for %v: %w", b.cfg.Lease, ack.Error)
+		if refused = ack.Error; sleep(limit, wait) != nil {
+			return 0, false, b.gaveUp(ctx, limit, refused, nil)
 		}
 	}
+}
+
+// gaveUp returns why a request was not repeated any more: the caller gave up, the server refused it all the time, or
+// nobody answered.
+func (b *Backend) gaveUp(ctx, limit context.Context, refused *apiError, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case refused != nil && (err == nil || limit.Err() != nil):
+		return fmt.Errorf("fleet: refused for %v: %w", b.cfg.Lease, refused)
+	case limit.Err() != nil:
+		return fmt.Errorf("fleet: no NATS server has answered for %v (the majority or the link is down, or the disk of the server is full): %w", b.cfg.Lease, err)
+	}
+	return err
 }
 
 // newMsg returns a message with headers.
