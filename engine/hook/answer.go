@@ -20,8 +20,8 @@ func Compile(text string) (Matcher, error) {
 	return Matcher{re}, err
 }
 
-// Names that tools had before still match. A hook that guards the commands of Bash guards those of
-// Monitor, too.
+// Earlier names of tools still match. A hook that guards the commands of Bash also guards those of
+// Monitor.
 var formerly = map[string]string{"Monitor": "Bash", "Agent": "Task", "Task": "Agent", "KillShell": "TaskStop", "TaskStop": "KillShell", "BashOutput": "TaskOutput", "TaskOutput": "BashOutput"}
 
 // Match reports whether a hook applies to a subject. An event without a subject, such as a prompt,

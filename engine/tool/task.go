@@ -41,7 +41,7 @@ type TaskInfo struct {
 	Ended       time.Time // zero while it runs
 	OutputFile  string    // file with its output; empty if it is not on disk
 	Summary     string    // one line about its end, for the model and for people
-	Event       string    // of a command whose output is reported: the lines before its end
+	Event       string    // for a monitored command: the lines before its end
 }
 
 // A TaskOutput is the output of a task so far.
@@ -81,8 +81,8 @@ type TaskPrinted struct {
 	Tail string // the end of its output so far
 }
 
-// TaskReported is the [Event] that a command whose output is reported has printed lines, or
-// that its time is over.
+// TaskReported is the [Event] that a monitored command has printed lines, or that its time
+// is over.
 type TaskReported struct {
 	Info TaskInfo
 	Text string

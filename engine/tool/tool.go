@@ -43,7 +43,7 @@ type PathTool interface {
 type Spec struct {
 	Name        string
 	Aliases     []string        // other accepted names
-	RulesOf     string          // another tool whose permission rules hold for this one, too
+	RulesOf     string          // another tool whose permission rules also apply to this one
 	Server      string          // for an MCP tool: the server, as in Name
 	Description string          // for the model
 	Schema      json.RawMessage // JSON Schema of the input, an object

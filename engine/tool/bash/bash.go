@@ -69,8 +69,8 @@ type Options struct {
 	MaxDisk int64
 	// Tell is after how long a running command is reported as a task; three seconds if zero.
 	Tell time.Duration
-	// Report is how often at most the lines of a monitored command are reported; every second
-	// if zero.
+	// Report is the shortest interval between reports of a monitored command; one second if
+	// zero.
 	Report time.Duration
 	// Snapshot provides the functions, aliases, options and path of the user's ~/.bashrc; if
 	// nil, that file is not read.

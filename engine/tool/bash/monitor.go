@@ -26,8 +26,8 @@ const monitorSchema = `{
 	"required": ["description", "timeout_ms", "command"]
 }`
 
-// Monitor is the tool Monitor: it runs a command like Bash does, in the background, and the
-// model receives the lines that the command prints.
+// Monitor implements the tool Monitor, which runs a command in the background like Bash, and
+// reports the lines that the command prints to the model.
 type Monitor struct {
 	spec tool.Spec
 	bash *Tool
@@ -38,15 +38,15 @@ func NewMonitor(bash *Tool) *Monitor {
 	return &Monitor{tool.Spec{Name: "Monitor", RulesOf: "Bash", Description: monitorDescription, Schema: json.RawMessage(monitorSchema)}, bash}
 }
 
-// Spec says what the tool is.
+// Spec implements [tool.Tool].
 func (m *Monitor) Spec() *tool.Spec { return &m.spec }
 
-// Access is to execute the command.
+// Access implements [tool.Tool]. A call executes the command.
 func (m *Monitor) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	return m.bash.Access(env, input)
 }
 
-// MonitorOutput is what programs get.
+// MonitorOutput is the structured result for programs.
 type MonitorOutput struct {
 	TaskID     string `json:"taskId"`
 	TimeoutMS  int64  `json:"timeoutMs"`
@@ -58,7 +58,7 @@ const (
 	maxMonitor     = 30 * time.Minute
 )
 
-// Run starts the command.
+// Run implements [tool.Tool]. It starts the command.
 func (m *Monitor) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	var in Input
 	var more struct {
@@ -95,21 +95,22 @@ func (m *Monitor) Run(ctx context.Context, call *tool.Call) (*tool.Result, error
 		info.ID, limit.Round(time.Second), whereTo(info)), &MonitorOutput{TaskID: info.ID, TimeoutMS: limit.Milliseconds()}), nil
 }
 
-// monitored is how far the output of a command was reported. The mutex of its run guards it.
+// monitored records how much of the output of a command was reported. The mutex of its run
+// guards it.
 type monitored struct {
 	seen    int64 // bytes
 	reports int
 }
 
-// maxReport is how many bytes a report has at most.
+// maxReport is the maximum number of bytes in a report.
 const maxReport = 8 << 10
 
-// lines returns the lines that were not reported, the last ones if they are too many, and an
-// unfinished one only with all.
+// lines returns the lines that were not reported yet, only the last ones if there are too many.
+// It includes an incomplete line only with all.
 func (m *monitored) lines(spool *process.Spool, all bool) string {
 	data, total := spool.Since(m.seen, maxReport)
 	left := total - m.seen - int64(len(data))
-	rest := 0 // bytes of an unfinished line
+	rest := 0 // bytes of an incomplete line
 	if i := bytes.LastIndexByte(data, '\n'); !all && len(data) < maxReport {
 		rest = len(data) - i - 1
 	}
@@ -124,8 +125,8 @@ func (m *monitored) lines(spool *process.Spool, all bool) string {
 	return text
 }
 
-// stream sends what a monitored command prints, every now and then, and ends the command when
-// its time is over.
+// stream reports the output of a monitored command periodically, and ends the command when its
+// time is over.
 func (r *run) stream(every, limit time.Duration) {
 	look := time.NewTicker(every)
 	defer look.Stop()
@@ -139,15 +140,16 @@ func (r *run) stream(every, limit time.Duration) {
 			r.report(0)
 		case <-late.C:
 			r.report(limit)
-			r.env.Tasks().MarkStopped(r.Info().ID) // the model knows
+			r.env.Tasks().MarkStopped(r.Info().ID) // the model already knows
 			r.Stop()
 			return
 		}
 	}
 }
 
-// report sends the lines that were not reported yet, if there are any, and that the time of the
-// monitor is over if that is not zero. The end of a command says the rest itself.
+// report sends the lines that were not reported yet, if any. If over is not zero, it also
+// reports that the time of the monitor is over. The rest is reported with the end of the
+// command.
 func (r *run) report(over time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/engine/tool/tooltest"
 )
 
-// monitorEnv is an environment whose events of tasks are on a channel.
+// monitorEnv returns an environment that sends the events of tasks to a channel.
 func monitorEnv(t *testing.T) (*tool.Env, chan tool.Event, *bash.Monitor) {
 	env := tooltest.Env(t)
 	events := make(chan tool.Event, 100)

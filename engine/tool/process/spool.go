@@ -176,8 +176,8 @@ func (s *Spool) Tail(n int) []byte {
 	return s.last(n)
 }
 
-// Since returns the output behind its first bytes, the end of that if it is more than n, and how
-// many bytes there are in all.
+// Since returns the output after the first bytes, only the last n bytes if there are more, and
+// the number of bytes in total.
 func (s *Spool) Since(first int64, n int) (data []byte, total int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
