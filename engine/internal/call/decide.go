@@ -272,7 +272,7 @@ func (s *run) deny() bool {
 	reason := s.denyQuietly()
 	m := &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: s.decision.ReasonType, DecisionReason: reason, Message: reason}
 	if m.DecisionReasonType == "" || m.DecisionReasonType == "mode" {
-		m.DecisionReason = "" // the message is all there is to say, as with the official command
+		m.DecisionReason = "" // the message contains the reason, as with the official command
 	}
 	s.out.Before = append(s.out.Before, m)
 	return s.refuse()
