@@ -43,9 +43,14 @@ type sights struct {
 	globs  [][]*glob // patterns of rules about files, in the order of the judgement's kept
 }
 
-var oldSights = sync.Pool{New: func() any {
-	return &sights{seen: map[string]*sight{}, folds: map[string]bool{}, places: map[string]*place{}}
-}}
+var oldSights = sync.Pool{New: func() any { return &sights{} }}
+
+// begin makes room for what is seen.
+func (s *sights) begin() {
+	if s.seen == nil {
+		s.seen, s.folds, s.places = map[string]*sight{}, map[string]bool{}, map[string]*place{}
+	}
+}
 
 // at returns the sight of a path, which is empty at first.
 func (s *sights) at(path string) *sight {
@@ -56,6 +61,7 @@ func (s *sights) at(path string) *sight {
 		}
 		s.more = append(s.more, sight{})
 		found = &s.more[len(s.more)-1]
+		s.begin()
 		s.seen[path] = found
 	}
 	return found
@@ -217,6 +223,7 @@ func (j *disk) place(path string) *place {
 		p.away = j.leadsAway(p)
 		e := j.stat(p.clean)
 		p.names = e.exists() && !e.isDir() && e.names() > 1
+		j.begin()
 		j.places[path] = p
 	}
 	return p
@@ -239,6 +246,7 @@ func (j *disk) folding(path string) bool {
 	folds, ok := j.folds[path]
 	if !ok {
 		folds = j.foldsAt(path)
+		j.begin()
 		j.folds[path] = folds
 	}
 	return folds
