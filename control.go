@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"unique"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -38,6 +39,15 @@ func call[T any](ctx context.Context, c *Client, req wire.Request) (*T, error) {
 // callbacks.
 func (c *Client) Initialized() (*wire.InitializeResponse, error) {
 	<-c.s.initialized
+	c.s.initDecode.Do(func() {
+		var none unique.Handle[string]
+		if c.s.initRaw == none {
+			return
+		}
+		if err := json.Unmarshal([]byte(c.s.initRaw.Value()), c.s.initAnswer); err != nil {
+			c.s.log.Warn("the answer to initialize cannot be read", "error", err)
+		}
+	})
 	return c.s.initAnswer, c.s.initErr
 }
 

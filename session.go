@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -67,8 +68,10 @@ type session struct {
 	ended    error          // why it ended; set before readDone is closed. io.EOF if the agent just ended
 	exit     transport.Exit
 
-	initialized chan struct{}            // closed when initialize was answered
-	initAnswer  *wire.InitializeResponse // never nil once initialized
+	initialized chan struct{}         // closed when initialize was answered
+	initRaw     unique.Handle[string] // the answer, of which most agents of a process send the same
+	initDecode  sync.Once
+	initAnswer  *wire.InitializeResponse // the same, decoded; never nil
 	initErr     error
 	initFailed  bool // there can be no conversation; if initErr is set and this is not, the agent does not know initialize
 
@@ -148,8 +151,12 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 
 // read reads and routes lines until the agent ends its output.
 func (s *session) read() {
+	var src io.Reader = source{s}
+	if conn, ok := s.conn.(interface{ Await() }); ok {
+		src = waitingSource{source{s}, conn}
+	}
 	s.readOn(&reading{
-		lines:    wire.NewReader(source{s}, &wire.ReaderOptions{MaxLine: s.cfg.maxLine}),
+		lines:    wire.NewReader(src, &wire.ReaderOptions{MaxLine: s.cfg.maxLine}),
 		endWatch: s.watchIdle(),
 		watch:    watch{limit: attendTime},
 	})
@@ -164,6 +171,18 @@ func (r source) Read(p []byte) (int, error) {
 	n, err := r.s.conn.Read(p)
 	r.s.touch()
 	return n, err
+}
+
+// A waitingSource is one whose connection says when there is something to read.
+type waitingSource struct {
+	source
+	conn interface{ Await() }
+}
+
+// Await waits until there is something to read.
+func (r waitingSource) Await() {
+	r.s.in.flush()
+	r.conn.Await()
 }
 
 // A reading is the state of the goroutine that reads, which passes it on if another one
@@ -1208,9 +1227,7 @@ func (s *session) initialize() error {
 				s.fail(err)
 			}
 		case len(r.Response) > 0:
-			if err := json.Unmarshal(r.Response, s.initAnswer); err != nil {
-				s.log.Warn("the answer to initialize cannot be read", "error", err)
-			}
+			s.initRaw = unique.Make(string(r.Response))
 		}
 		close(s.initialized)
 	})

@@ -60,7 +60,11 @@ func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) (bool, error) {
 	if o.failed != nil || o.ended {
 		return true, nil
 	}
-	buf, err := wire.AppendMessage(o.buf, m)
+	old := o.buf
+	if old == nil {
+		old = (*spareBuffers.Get().(*[]byte))[:0]
+	}
+	buf, err := wire.AppendMessage(old, m)
 	if err != nil {
 		return true, err
 	}
@@ -126,13 +130,15 @@ func (o *outbox) close() error {
 	return o.failed
 }
 
+// spareBuffers are shared: most outboxes of a process are idle.
+var spareBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
 func (o *outbox) run() {
 	defer close(o.done)
-	var spare []byte
 	for {
 		o.mu.Lock()
 		buf, ended := o.buf, o.ended
-		o.buf = spare[:0]
+		o.buf = nil
 		o.writing = time.Time{}
 		if len(buf) > 0 {
 			o.writing = time.Now()
@@ -143,7 +149,6 @@ func (o *outbox) run() {
 			if ended {
 				return
 			}
-			spare = buf
 			<-o.more
 			continue
 		}
@@ -154,9 +159,8 @@ func (o *outbox) run() {
 			o.mu.Unlock()
 			return
 		}
-		spare = buf
-		if cap(spare) > 1<<20 {
-			spare = nil
+		if cap(buf) <= 1<<20 {
+			spareBuffers.Put(&buf)
 		}
 	}
 }

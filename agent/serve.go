@@ -55,7 +55,7 @@ type server struct {
 
 	reported map[string]wire.MCPState // states of MCP servers that were printed to standard error
 
-	heard   chan struct{} // signals a message in either direction
+	heard   atomic.Int64  // time of the last message in either direction, in Unix nanoseconds
 	changed chan struct{} // signals a change of MCP servers
 
 	ends sync.WaitGroup // unanswered requests to end the session
@@ -93,7 +93,7 @@ const outboxGrace = 2 * time.Second
 
 func newServer(set *setup, out *outbox, stderr io.Writer) *server {
 	s := &server{set: set, asks: set.flags.PromptTool == "stdio", out: out, stderr: stderr, pending: map[string]chan reply{},
-		hooks: map[wire.HookEvent][]*hookMatcher{}, refreshing: make(chan struct{}, 1), heard: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+		hooks: map[wire.HookEvent][]*hookMatcher{}, refreshing: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	s.jobsCtx, s.stopJobs = context.WithCancelCause(context.Background())
 	return s
 }
@@ -151,7 +151,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 		}()
 		conv.Run(run)
 	}()
-	go s.keepAlive(ended)
+	defer s.keepAlive()()
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -314,27 +314,31 @@ func (s *server) unencoded(m wire.Message, err error) {
 	s.out.put(report)
 }
 
-func (s *server) noise() {
-	select {
-	case s.heard <- struct{}{}:
-	default:
-	}
-}
+func (s *server) noise() { s.heard.Store(time.Now().UnixNano()) }
 
-// keepAlive sends a message after half a minute of silence.
-func (s *server) keepAlive(ended <-chan struct{}) {
+// keepAlive sends a message after each half a minute of silence, until stop is called.
+func (s *server) keepAlive() (stop func()) {
 	const silence = 30 * time.Second
-	t := time.NewTimer(silence)
-	defer t.Stop()
-	for {
-		select {
-		case <-ended:
-			return
-		case <-s.heard:
-		case <-t.C:
+	s.noise()
+	var timer *time.Timer
+	var over atomic.Bool
+	begun := make(chan struct{}) // timer is set
+	timer = time.AfterFunc(silence, func() {
+		<-begun
+		left := silence - time.Since(time.Unix(0, s.heard.Load()))
+		if left <= 0 && !over.Load() {
 			s.out.put(&wire.KeepAlive{})
+			s.noise()
+			left = silence
 		}
-		t.Reset(silence)
+		if !over.Load() {
+			timer.Reset(left)
+		}
+	})
+	close(begun)
+	return func() {
+		over.Store(true)
+		timer.Stop()
 	}
 }
 

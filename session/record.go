@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -181,19 +182,27 @@ type gap struct {
 // sparseLeast is the minimum length of values that are left out.
 const sparseLeast = 256
 
+// encoded is room for the text of a record.
+var encoded = sync.Pool{New: func() any { return new([]byte) }}
+
 // sparse returns one record for each entry.
 func (e *encoder) sparse(entries []*Entry) ([]sparse, error) {
 	records := make([]sparse, len(entries))
+	scratch := encoded.Get().(*[]byte)
+	defer encoded.Put(scratch)
 	for i, entry := range entries {
 		if entry == nil {
 			return nil, errors.New("session: a nil entry")
 		}
 		r := &records[i]
-		text, err := e.line(make([]byte, 0, 512+len(entry.Message)), entry, 0, &r.out)
+		text, err := e.line((*scratch)[:0], entry, 0, &r.out)
 		if err != nil {
 			return nil, fmt.Errorf("session: entry %d of %d (%s): %w", i+1, len(entries), entry.Type, err)
 		}
-		r.text, r.uuid = slices.Clip(text[:len(text)-1]), entry.UUID
+		r.text, r.uuid = bytes.Clone(text[:len(text)-1]), entry.UUID
+		if cap(text) <= 1<<20 {
+			*scratch = text
+		}
 	}
 	return records, nil
 }

@@ -73,6 +73,9 @@ func (p *Peer) Stderr(line func(string)) io.Writer {
 // Read reads the host's input to the agent. It returns io.EOF when the host ended it.
 func (p *Peer) Read(b []byte) (int, error) { return p.in.Read(b) }
 
+// Await waits until Read would return at once, so that a reader needs no buffer meanwhile.
+func (p *Peer) Await() { p.in.await() }
+
 // Write sends bytes to the host. It blocks while the host does not read, and fails with
 // [ErrClosed] after CloseWrite, after Exit, and after the host gave up on the agent.
 func (p *Peer) Write(b []byte) (int, error) {
@@ -154,6 +157,9 @@ type pipeConn struct {
 }
 
 func (c *pipeConn) Read(p []byte) (int, error) { return c.output.Read(p) }
+
+// Await waits until Read would return at once, so that a reader needs no buffer meanwhile.
+func (c *pipeConn) Await() { c.peer.out.await() }
 
 func (c *pipeConn) Write(p []byte) (int, error) {
 	n, err := c.peer.in.Write(p)
@@ -261,6 +267,23 @@ type stream struct {
 	writable chan struct{}
 }
 
+// spareBuffers are shared by all streams: most of them are empty.
+var spareBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// await waits until Read would not.
+func (s *stream) await() {
+	for {
+		s.mu.Lock()
+		if s.broken || s.finished || s.off < len(s.buf) {
+			wake(s.readable)
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		<-s.readable
+	}
+}
+
 func newStream() *stream {
 	return &stream{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 }
@@ -279,7 +302,9 @@ func (s *stream) Read(p []byte) (int, error) {
 		case s.off < len(s.buf):
 			n := copy(p, s.buf[s.off:])
 			if s.off += n; s.off == len(s.buf) {
-				s.buf, s.off = s.buf[:0], 0
+				spare := s.buf
+				spareBuffers.Put(&spare)
+				s.buf, s.off = nil, 0
 			} else {
 				wake(s.readable)
 			}
@@ -309,6 +334,9 @@ func (s *stream) Write(p []byte) (n int, err error) {
 			if k := min(PipeBuffer-(len(s.buf)-s.off), len(p)-n); k > 0 {
 				if s.off > 0 && len(s.buf)+k > PipeBuffer {
 					s.buf, s.off = append(s.buf[:0], s.buf[s.off:]...), 0
+				}
+				if s.buf == nil {
+					s.buf = (*spareBuffers.Get().(*[]byte))[:0]
 				}
 				s.buf = append(s.buf, p[n:n+k]...)
 				n += k

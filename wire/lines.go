@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"sync"
 )
 
 // DefaultMaxLine is how long a line may be if [ReaderOptions] do not say.
@@ -25,6 +26,7 @@ type ReaderOptions struct {
 // use.
 type Reader struct {
 	src   io.Reader
+	await func() // waits until src has something to read; may be nil
 	limit int
 	buf   []byte // buf[r:w] is read and not used yet
 	r, w  int
@@ -51,7 +53,29 @@ func NewReader(src io.Reader, opts *ReaderOptions) *Reader {
 	if opts != nil && opts.MaxLine > 0 {
 		r.limit = opts.MaxLine
 	}
+	if a, ok := src.(interface{ Await() }); ok {
+		r.await = a.Await
+	}
 	return r
+}
+
+// firstBuffers are shared by readers whose sources say when there is something to read:
+// while they wait they hold none.
+var firstBuffers = sync.Pool{New: func() any { return new([firstSize]byte) }}
+
+// wait gives the buffer back, if nothing is in it, until there is something to read.
+func (r *Reader) wait() {
+	if r.r < r.w || r.await == nil {
+		return
+	}
+	if len(r.buf) == firstSize {
+		firstBuffers.Put((*[firstSize]byte)(r.buf))
+		r.buf, r.last, r.r, r.w, r.scan = nil, nil, 0, 0, 0
+	}
+	r.await()
+	if r.buf == nil {
+		r.buf = firstBuffers.Get().(*[firstSize]byte)[:]
+	}
 }
 
 // Buffered returns how many bytes were read that no line was made of yet: zero says
@@ -221,6 +245,7 @@ func (r *Reader) skip() *BadLine {
 
 // fill reads more, making room for it.
 func (r *Reader) fill() {
+	r.wait()
 	if r.r > 0 {
 		rest := r.buf[r.r:r.w]
 		switch {

@@ -14,11 +14,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/policy/policytest"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -90,6 +92,23 @@ var paths = map[string]func(n int) error{
 		}
 		return nil
 	},
+	"hold a turn in process":             func(n int) error { return holdTurns(0, n) },
+	"hold a turn in process after 1,000": func(n int) error { return holdTurns(1000, n) },
+	"hold a conversation in process": func(n int) error {
+		dir, err := os.MkdirTemp("", "parley-hot-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		model := parleytest.Script(parleytest.Say("hello").Always()).Model()
+		opts := &parley.Options{Cwd: dir, Dialer: agent.InProcess(agent.Config{Model: model, Store: &session.Memory{}})}
+		for range n {
+			if _, err := parley.Run(context.Background(), "hi", opts); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
 	"hold a conversation": func(n int) error {
 		dir, err := os.MkdirTemp("", "parley-hot-")
 		if err != nil {
@@ -104,6 +123,31 @@ var paths = map[string]func(n int) error{
 		}
 		return nil
 	},
+}
+
+// holdTurns has an agent in this process answer n prompts, one after the other, in a
+// conversation that is as long as before turns make it.
+func holdTurns(before, n int) error {
+	dir, err := os.MkdirTemp("", "parley-hot-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	model := parleytest.Script(parleytest.Say("hello").Always()).Model()
+	c, err := parley.Connect(ctx, &parley.Options{Cwd: dir, Dialer: agent.InProcess(agent.Config{Model: model, Store: &session.Memory{}})})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for range before + n {
+		for _, err := range c.Turn(ctx, "hi") {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func decode(n int, line string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime/debug"
 	"slices"
 
 	"github.com/parley-go/parley"
@@ -29,6 +30,9 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 	}
 	if _, err := cli.Parse(args); err != nil {
 		return err
+	}
+	if p.getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // editors keep many sessions open that wait: a tenth less memory for 100
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {

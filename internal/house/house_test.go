@@ -56,7 +56,7 @@ var arrows = map[string][]string{
 	"bench":         {".", "agent", "parleytest"},
 	"bench/fakecli": {"parleytest"},
 	"bench/sdk":     {"."},
-	"bench/hot":     {"agent", "parleytest"},
+	"bench/hot":     {".", "agent", "parleytest"},
 	"examples/...":  {".", "agent", "parleytest", "session/..."},
 
 	// Stores, each a module of its own, and agents that have one.
