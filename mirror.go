@@ -67,8 +67,8 @@ func newMirror(store sessions.Store, configDir string, warn func(error)) *mirror
 	return m
 }
 
-// take queues the records that the agent wrote.
-func (m *mirror) take(t *wire.TranscriptMirror) {
+// enqueue queues the records that the agent wrote.
+func (m *mirror) enqueue(t *wire.TranscriptMirror) {
 	if len(t.Entries) == 0 {
 		return
 	}
@@ -229,8 +229,8 @@ func (m *mirror) flush(ctx context.Context) error {
 	}
 }
 
-// told returns the failures that the consumer has not received yet, and removes them.
-func (m *mirror) told() []wire.Message {
+// unreportedFailures returns the failures that the consumer has not received yet, and removes them.
+func (m *mirror) unreportedFailures() []wire.Message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	told := m.failed
@@ -248,7 +248,7 @@ func (s *session) pop(ctx context.Context) (wire.Message, error) {
 	if len(m.held) == 0 {
 		next, err := s.in.pop(ctx)
 		if err != nil {
-			if m.held = m.told(); len(m.held) == 0 || ctx.Err() != nil {
+			if m.held = m.unreportedFailures(); len(m.held) == 0 || ctx.Err() != nil {
 				return nil, err
 			}
 		} else {
@@ -260,7 +260,7 @@ func (s *session) pop(ctx context.Context) (wire.Message, error) {
 			return nil, err
 		}
 	}
-	m.held = append(m.told(), m.held...)
+	m.held = append(m.unreportedFailures(), m.held...)
 	next := m.held[0]
 	m.held = m.held[1:]
 	return next, nil

@@ -239,7 +239,7 @@ func (q *query) feed(ctx context.Context, prompts iter.Seq[*wire.User]) {
 	q.mu.Lock()
 	q.allSent = true
 	q.mu.Unlock()
-	q.settle(false)
+	q.endInputIfDone(false)
 }
 
 // resulted is called by the reader for each result.
@@ -254,22 +254,22 @@ func (q *query) resulted(r *wire.Result) {
 		}
 	}
 	q.mu.Unlock()
-	q.settle(false)
+	q.endInputIfDone(false)
 }
 
 // tasksDone is called by the reader when the last task of the agent has ended.
-func (q *query) tasksDone() { q.settle(true) }
+func (q *query) tasksDone() { q.endInputIfDone(true) }
 
 // turnRunning reports whether the agent owes an answer. It does not while the host
 // prepares its next prompt.
 func (q *query) turnRunning() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.allSent || !q.answered()
+	return q.allSent || !q.allAnswered()
 }
 
-// answered reports whether every sent prompt has a result.
-func (q *query) answered() bool {
+// allAnswered reports whether every sent prompt has a result.
+func (q *query) allAnswered() bool {
 	if q.named {
 		return len(q.open) == 0
 	}
@@ -281,10 +281,10 @@ func (q *query) answered() bool {
 // that has ended.
 const settleTime = 3 * time.Second
 
-// settle ends the input when nothing can need it any more: all prompts are sent and
+// endInputIfDone ends the input when nothing can need it any more: all prompts are sent and
 // answered and no task of the agent is running. When its input ends, an agent finishes
 // what it has started, but nobody can answer its requests any more.
-func (q *query) settle(taskEnded bool) {
+func (q *query) endInputIfDone(taskEnded bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -293,7 +293,7 @@ func (q *query) settle(taskEnded bool) {
 		q.over = true
 		q.s.out.end()
 	case q.results == 0 || q.s.busyTasks():
-	case q.answered() && !taskEnded:
+	case q.allAnswered() && !taskEnded:
 		q.finishInput()
 	case q.quiet == nil:
 		heard := q.s.heard.Load()
@@ -306,7 +306,7 @@ func (q *query) settle(taskEnded bool) {
 			case now != heard || q.s.midTurn.Load() || q.s.atWork() || q.s.busyTasks():
 				heard = now
 				q.quiet.Reset(settleTime)
-			case q.answered():
+			case q.allAnswered():
 				q.finishInput()
 			default:
 				// More may come, so let the agent end by itself.

@@ -270,7 +270,7 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		e, state, err := q.take()
+		e, state, err := q.nextEntry()
 		switch {
 		case err != nil:
 			return nil, err
@@ -293,8 +293,8 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 	}
 }
 
-// tell signals the producer that there is room again.
-func (q *queue) tell() {
+// signalRoom signals the producer that there is room again.
+func (q *queue) signalRoom() {
 	q.slow = false
 	select {
 	case q.took <- struct{}{}:
@@ -309,8 +309,8 @@ const (
 	tookBatch
 )
 
-// take gets the next batch, or an entry from the file, or makes the consumer wait.
-func (q *queue) take() (e entry, state int, err error) {
+// nextEntry gets the next batch, or an entry from the file, or makes the consumer wait.
+func (q *queue) nextEntry() (e entry, state int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range q.batch {
@@ -324,7 +324,7 @@ func (q *queue) take() (e entry, state int, err error) {
 		q.batch, q.items = q.items, q.batch[:0]
 		q.next = 0
 		q.taken, q.size = q.size, 0
-		q.tell()
+		q.signalRoom()
 		return e, tookBatch, nil
 	}
 	q.taken = 0

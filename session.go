@@ -279,7 +279,7 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	m := entry{line: line}.message()
 	switch m := m.(type) {
 	case *wire.ControlResponse:
-		s.answered(&m.Response)
+		s.handleResponse(&m.Response)
 		return nil, nil
 	case *wire.ControlRequest:
 		return m, nil
@@ -288,7 +288,7 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 		return nil, nil
 	case *wire.TranscriptMirror:
 		if s.cfg.mirror != nil {
-			s.cfg.mirror.take(m)
+			s.cfg.mirror.enqueue(m)
 		}
 		return nil, nil
 	case *wire.KeepAlive:
@@ -828,9 +828,9 @@ func (s *session) forget(id string) {
 	delete(s.calls, id)
 }
 
-// answered passes a response to its caller. A response that nobody waits for is an echo
+// handleResponse passes a response to its caller. A response that nobody waits for is an echo
 // or a duplicate, which is fine.
-func (s *session) answered(r *wire.Response) {
+func (s *session) handleResponse(r *wire.Response) {
 	s.mu.Lock()
 	answer := s.calls[r.RequestID]
 	delete(s.calls, r.RequestID)

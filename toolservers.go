@@ -600,7 +600,7 @@ func (c *toolConn) Write(_ context.Context, m jsonrpc.Message) error {
 		}
 		o.raw = encodeResponse(o.call.id, m.Result, m.Error)
 		err := c.send(o)
-		c.settle()
+		c.callAnswered()
 		return err
 	case *jsonrpc.Request:
 		o.request = m
@@ -748,8 +748,8 @@ func (c *toolConn) reply(id jsonrpc.ID, resp *jsonrpc.Response) {
 	}
 }
 
-// settle records that a call was answered.
-func (c *toolConn) settle() {
+// callAnswered records that a call was answered.
+func (c *toolConn) callAnswered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open--; c.open == 0 && c.idle != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// aside translates messages that are not part of the conversation.
-func (t *translator) aside(m wire.Message) {
+// translateOther translates messages that are not part of the conversation.
+func (t *translator) translateOther(m wire.Message) {
 	switch m := m.(type) {
 	case *wire.SessionTitleChanged:
 		if m.Title != "" {

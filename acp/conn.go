@@ -98,7 +98,7 @@ func (r *request) decode(v any) error {
 
 // respond responds to the request with a result, or with an error if err is not nil.
 func (r *request) respond(result any, err error) {
-	if r.id == nil || !r.c.take(r) {
+	if r.id == nil || !r.c.removeOpen(r) {
 		return
 	}
 	f := frame{Version: "2.0", ID: r.id}
@@ -208,7 +208,7 @@ func (c *conn) route(line []byte) {
 		if _, isRequest := members["method"]; isRequest || !hasID {
 			c.refuse(id, errorf(CodeInvalidRequest, `a message needs "jsonrpc": "2.0" and members of the right types`))
 		} else {
-			c.answered(&frame{ID: id, Error: errorf(CodeInternal, "the response is not valid JSON-RPC")})
+			c.handleResponse(&frame{ID: id, Error: errorf(CodeInternal, "the response is not valid JSON-RPC")})
 		}
 		return
 	}
@@ -216,7 +216,7 @@ func (c *conn) route(line []byte) {
 		switch _, hasResult := members["result"]; {
 		case hasID && (hasResult || f.Error != nil):
 			f.ID = id
-			c.answered(&f)
+			c.handleResponse(&f)
 		default:
 			c.refuse(id, errorf(CodeInvalidRequest, "a message needs a method, a result or an error"))
 		}
@@ -263,8 +263,8 @@ func validID(id json.RawMessage) bool {
 	return err == nil
 }
 
-// take removes a request from the open ones, and reports whether it was there.
-func (c *conn) take(r *request) bool {
+// removeOpen removes a request from the open ones, and reports whether it was there.
+func (c *conn) removeOpen(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open[string(r.id)] != r {
@@ -291,14 +291,14 @@ func (c *conn) cancelled(r *request) {
 	}
 }
 
-// answered passes a response to the call that waits for it.
-func (c *conn) answered(f *frame) {
+// handleResponse passes a response to the call that waits for it.
+func (c *conn) handleResponse(f *frame) {
 	c.mu.Lock()
 	x := c.calls[string(f.ID)]
 	delete(c.calls, string(f.ID))
 	c.mu.Unlock()
 	if d := c.draft.Load(); d != nil {
-		if id, ok := d.answered(f.ID); ok {
+		if id, ok := d.noteAnswer(f.ID); ok {
 			c.work.Go(func() { c.notify(stateMethod, map[string]any{"sessionId": id}) })
 		}
 	}

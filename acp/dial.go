@@ -218,8 +218,8 @@ func (b *bridge) mcpServers(host []string) ([]any, error) {
 	return list, nil
 }
 
-// known returns the agent's id of the session, empty if the session must be created.
-func (b *bridge) known() string {
+// agentSession returns the agent's id of the session, empty if the session must be created.
+func (b *bridge) agentSession() string {
 	s := &b.start
 	if b.agent.Sessions != "" && session.ValidID(s.id) {
 		if data, err := os.ReadFile(filepath.Join(b.agent.Sessions, s.id)); err == nil {

@@ -72,9 +72,9 @@ func (d *draft) incoming(r *request) error {
 	return nil
 }
 
-// answered records that the client answered a request. It reports whether the state of a
+// noteAnswer records that the client answered a request. It reports whether the state of a
 // session may have changed.
-func (d *draft) answered(id json.RawMessage) (session string, ok bool) {
+func (d *draft) noteAnswer(id json.RawMessage) (session string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	session, ok = d.asks[string(id)]

@@ -480,7 +480,7 @@ func (b *bridge) openSession(r *wire.Initialize, methods []string, login string,
 	if s := b.system(r); s != nil {
 		params["systemPrompt"] = s
 	}
-	method, old := "session/new", b.known()
+	method, old := "session/new", b.agentSession()
 	if old != "" {
 		params["sessionId"] = old
 		switch c := b.can; {

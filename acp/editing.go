@@ -63,7 +63,7 @@ func (s *server) open(r *request, id string, x *setup, how opened) (any, error) 
 	if old := s.editing(id); old != nil {
 		s.closeEditing(old)
 	}
-	e := &editing{srv: s, hub: s.cfg.Hub, id: id, client: *s.known(), setup: x, done: make(chan struct{})}
+	e := &editing{srv: s, hub: s.cfg.Hub, id: id, client: *s.initializedClient(), setup: x, done: make(chan struct{})}
 	init, err := e.hub.Initialized(r.ctx, id)
 	if err != nil && (!how.replay || errors.Is(err, hub.ErrNotFound) || errors.Is(err, hub.ErrLocked) || r.ctx.Err() != nil) {
 		return nil, err // otherwise the history can be shown, even if no agent can continue
@@ -290,7 +290,7 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 	case *wire.Init: // a turn starts; the echo of its prompt may come after the first pieces of the answer
 		f.state(map[string]any{"state": "running"})
 		if len(f.wait) > 0 {
-			f.taken(f.wait[0])
+			f.showPrompt(f.wait[0])
 		}
 	case *wire.User:
 		if f.took(m.UUID, e.N) {
@@ -301,7 +301,7 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 			return
 		}
 		if i := slices.IndexFunc(f.wait, func(u *wire.User) bool { return u.UUID == m.UUID }); i >= 0 {
-			f.taken(f.wait[i])
+			f.showPrompt(f.wait[i])
 			return
 		}
 	case *wire.Result:
@@ -320,8 +320,8 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 	f.t.message(m)
 }
 
-// taken shows a prompt of another client.
-func (f *follower) taken(m *wire.User) {
+// showPrompt shows a prompt of another client.
+func (f *follower) showPrompt(m *wire.User) {
 	if slices.ContainsFunc(f.pending(), func(t *turn) bool { return t.uuid == m.UUID }) {
 		return
 	}

@@ -148,7 +148,7 @@ func (s *server) handle(r *request) {
 	switch {
 	case !ok:
 		s.respondBeside(r, errorf(CodeMethodNotFound, "there is no method %s", r.method))
-	case r.method != "initialize" && s.known() == nil:
+	case r.method != "initialize" && s.initializedClient() == nil:
 		s.respondBeside(r, errorf(CodeInvalidRequest, "%s: the first request must be initialize", r.method))
 	case m.inOrder:
 		m.serve(s, r)
@@ -164,7 +164,7 @@ func (s *server) respondBeside(r *request, err error) {
 	}
 }
 
-func (s *server) known() *client {
+func (s *server) initializedClient() *client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.client
@@ -233,7 +233,7 @@ func (s *server) initialize(r *request) {
 		s.respondBeside(r, err)
 		return
 	}
-	if s.known().version == 2 {
+	if s.initializedClient().version == 2 {
 		s.conn.draft.Store(newDraft())
 		s.conn.work.Go(func() { r.respond(s.initializeDraft(), nil) })
 		return

@@ -116,7 +116,7 @@ func (t *translator) message(m wire.Message) {
 	case *wire.Init:
 		t.streams = map[string]*stream{}
 	default:
-		t.aside(m)
+		t.translateOther(m)
 	}
 }
 

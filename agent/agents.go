@@ -140,7 +140,7 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 		}
 	}
 	if !def.Trusted && (def.Hooks != nil || servers != nil) {
-		s.tell(&wire.Informational{Content: fmt.Sprintf("The hooks and MCP servers of the agent %s are left out: %s is not trusted. \"parley trust\" shows it.", def.Name, def.Path),
+		s.sendMessage(&wire.Informational{Content: fmt.Sprintf("The hooks and MCP servers of the agent %s are left out: %s is not trusted. \"parley trust\" shows it.", def.Name, def.Path),
 			Level: "warning"})
 		servers = nil
 	}

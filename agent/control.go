@@ -107,7 +107,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		}
 		s.Emit(&wire.ControlResponse{Response: resp})
 		if again {
-			s.conv.TellTasks()
+			s.conv.ReportTasks()
 		}
 		if req.Title != "" {
 			s.conv.Rename(req.Title)
@@ -196,7 +196,7 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		s.conv.Do(func() { s.refuseModel(id, "set_model: model must be a string") })
 		return
 	}
-	if !s.hears(wire.EventPreModelSwitch) && !s.hears(wire.EventPostModelSwitch) {
+	if !s.hasHook(wire.EventPreModelSwitch) && !s.hasHook(wire.EventPostModelSwitch) {
 		s.conv.Do(func() { s.useModel(id, req.Model) })
 		return
 	}
@@ -213,7 +213,7 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		s.conv.Do(func() { s.useModel(id, req.Model) })
 		if another {
 			v := s.conv.Hooks(context.Background(), engine.PostSwitch(in), in.ToModel)
-			s.conv.Do(func() { s.conv.TellHooks(v) })
+			s.conv.Do(func() { s.conv.EmitHookMessages(v) })
 		}
 	})
 }
@@ -226,7 +226,7 @@ func (s *server) useModel(id, name string) {
 		return
 	}
 	if changed {
-		s.tell(&wire.User{
+		s.sendMessage(&wire.User{
 			Message:  wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + s.conv.Model().ID + "`</local-command-stdout>")},
 			IsReplay: true,
 		})

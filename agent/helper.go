@@ -87,7 +87,7 @@ func (h *helper) aws(ctx context.Context) (creds bedrock.Credentials, err error)
 // run runs the helper and passes its output to take. With --enable-auth-status the host
 // receives a message while it runs, and then its standard error.
 func (h *helper) run(ctx context.Context, take func(printed []byte) error) error {
-	h.tell(&wire.AuthStatus{IsAuthenticating: true, Output: []string{}})
+	h.reportStatus(&wire.AuthStatus{IsAuthenticating: true, Output: []string{}})
 	out, said, err := h.start(ctx)
 	if err == nil {
 		err = take(out)
@@ -96,11 +96,11 @@ func (h *helper) run(ctx context.Context, take func(printed []byte) error) error
 	if err != nil {
 		status.Error = err.Error()
 	}
-	h.tell(status)
+	h.reportStatus(status)
 	return err
 }
 
-func (h *helper) tell(m *wire.AuthStatus) {
+func (h *helper) reportStatus(m *wire.AuthStatus) {
 	if h.set.flags.AuthStatus && h.set.tell != nil {
 		h.set.tell(m)
 	}
@@ -142,7 +142,7 @@ func (h *helper) start(ctx context.Context) (out []byte, said []string, err erro
 	}
 	ended := late || ctx.Err() != nil
 	if !ended {
-		tree.Settle(spool)
+		tree.WaitOutput(spool)
 	}
 	tree.Stop() // and processes that it left running
 	process.Sweep(mark)

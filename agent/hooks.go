@@ -62,7 +62,7 @@ func (s *server) commandHooks(prefs *settings.Settings, held ...settings.Hook) (
 func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	for i, h := range hooks {
 		if !h.CanRun() {
-			s.tell(&wire.Informational{Content: fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind), Level: "warning"})
+			s.sendMessage(&wire.Informational{Content: fmt.Sprintf("%v: a %s hook of the type %q is not run by this version", h.Origin, h.Event, h.Kind), Level: "warning"})
 		}
 		if h.If == "" {
 			continue
@@ -79,7 +79,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	return hook.New(hook.Options{
 		Fits:  s.fits,
 		Kinds: s.hookKinds(),
-		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.tell, All: s.set.flags.HookEvents,
+		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.sendMessage, All: s.set.flags.HookEvents,
 		// Do not wait for Do: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
 	})
@@ -162,8 +162,8 @@ func (s *server) fits(rule string, in wire.HookInput) bool {
 	return true
 }
 
-// hears reports whether any hook is registered for an event.
-func (s *server) hears(event wire.HookEvent) bool {
+// hasHook reports whether any hook is registered for an event.
+func (s *server) hasHook(event wire.HookEvent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.hooks[event]) > 0 || s.runner.Has(event)
@@ -173,7 +173,7 @@ func (s *server) hears(event wire.HookEvent) bool {
 // and inspect the answer.
 func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func() (*wire.ElicitResult, error)) (*wire.ElicitResult, error) {
 	var answer *wire.ElicitResult
-	if s.hears(wire.EventElicitation) {
+	if s.hasHook(wire.EventElicitation) {
 		in := &wire.ElicitationInput{MCPServerName: q.MCPServerName, Message: q.Message, Mode: q.Mode, URL: q.URL,
 			ElicitationID: q.ElicitationID, RequestedSchema: q.RequestedSchema}
 		v := s.callHooks(ctx, in, q.MCPServerName)
@@ -192,7 +192,7 @@ func (s *server) elicitHooks(ctx context.Context, q *wire.Elicitation, ask func(
 			return nil, err
 		}
 	}
-	if s.hears(wire.EventElicitationResult) {
+	if s.hasHook(wire.EventElicitationResult) {
 		in := &wire.ElicitationResultInput{MCPServerName: q.MCPServerName, Mode: q.Mode, ElicitationID: q.ElicitationID,
 			Action: answer.Action, Content: answer.Content}
 		v := s.callHooks(ctx, in, q.MCPServerName)
@@ -273,7 +273,7 @@ func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseI
 	own := commands.Run(ctx, in, subject)
 	wg.Wait()
 	answers = append(answers, own...)
-	s.takeWatch(answers)
+	s.setWatchedFiles(answers)
 	return answers
 }
 

@@ -190,10 +190,10 @@ func (s *server) styleNames() []string {
 func (s *server) reload() error {
 	before := len(s.plugins())
 	s.conv.SetProject(s.set.loadProject())
-	if s.hears(wire.EventConfigChange) {
+	if s.hasHook(wire.EventConfigChange) {
 		go func() { // do not wait for hooks: the conversation waits for reload
 			v := s.conv.Hooks(context.Background(), &wire.ConfigChangeInput{Source: "skills"}, "skills")
-			s.conv.Do(func() { s.conv.TellHooks(v) })
+			s.conv.Do(func() { s.conv.EmitHookMessages(v) })
 		}()
 	}
 	if before == 0 && len(s.plugins()) == 0 {

@@ -44,7 +44,7 @@ func (s *server) settingsChanged(ctx context.Context, changed []settings.File) {
 		v := s.conv.Hooks(ctx, in, in.Source)
 		_, blocked := v.Blocked()
 		v.Objections = nil // they concern the change and are not for the model
-		s.conv.Do(func() { s.conv.TellHooks(v) })
+		s.conv.Do(func() { s.conv.EmitHookMessages(v) })
 		if blocked && f.Layer != settings.Managed {
 			keep = append(keep, f)
 			s.warn("%s has changed, and a hook does not let the change count.", f.File)
@@ -74,7 +74,7 @@ func (s *server) reread(keep []settings.File) (err error) {
 }
 
 func (s *server) warn(format string, args ...any) {
-	s.tell(&wire.Informational{Content: fmt.Sprintf(format, args...), Level: "warning"})
+	s.sendMessage(&wire.Informational{Content: fmt.Sprintf(format, args...), Level: "warning"})
 }
 
 // configSource returns the name of a layer for ConfigChange hooks.
@@ -102,7 +102,7 @@ func (s *server) adopt(next *settings.Settings) (func(), error) {
 	}
 	return func() {
 		before := set.commandEnv()
-		set.takeSettings(next)
+		set.applySettings(next)
 		set.held = guards
 		set.lint()
 		s.useHooks(commands)
@@ -197,9 +197,9 @@ type watch struct {
 // maxWatched is the maximum number of watched files.
 const maxWatched = 1000
 
-// takeWatch records the files that hooks watch from now on. Those of one event replace those
+// setWatchedFiles records the files that hooks watch from now on. Those of one event replace those
 // of the previous one.
-func (s *server) takeWatch(answers []hook.Answer) {
+func (s *server) setWatchedFiles(answers []hook.Answer) {
 	var paths []string
 	asked := false
 	for _, a := range answers {
@@ -291,6 +291,6 @@ func (s *server) filesChanged(ctx context.Context) {
 	for i, f := range changed {
 		in := &wire.FileChangedInput{HookBase: wire.HookBase{Cwd: s.set.cfg.Cwd}, FilePath: f.File, Change: events[i]}
 		v := s.conv.Hooks(ctx, in, filepath.Base(f.File))
-		s.conv.Do(func() { s.conv.TellHooks(v) })
+		s.conv.Do(func() { s.conv.EmitHookMessages(v) })
 	}
 }

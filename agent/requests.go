@@ -111,7 +111,7 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 	if allowed == "effortLevel" {
 		s.conv.SetEffort(*value)
 	} else if err := s.conv.SetOutputStyle(*value); err != nil {
-		s.tell(&wire.Informational{Content: fmt.Sprintf("update_settings: %v; the file %s has it all the same", err, path), Level: "warning"})
+		s.sendMessage(&wire.Informational{Content: fmt.Sprintf("update_settings: %v; the file %s has it all the same", err, path), Level: "warning"})
 	}
 	return struct{}{}, nil
 }
@@ -317,7 +317,7 @@ func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 			return nil, fmt.Errorf("register_repo_root: %w", err)
 		}
 	}
-	if s.hears(wire.EventDirectoryAdded) {
+	if s.hasHook(wire.EventDirectoryAdded) {
 		go s.callHooks(context.Background(), &wire.DirectoryAddedInput{Directory: dir, Source: "register_repo_root"}, "register_repo_root")
 	}
 	return &wire.RegisterRepoRootResponse{Directory: dir}, nil
@@ -325,7 +325,7 @@ func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 
 // sideQuestion lets the model answer a question beside the conversation.
 func (s *server) sideQuestion(id string, req *wire.SideQuestion) {
-	s.conv.Do(func() { s.tell(&wire.ControlRequestProgress{RequestID: id, Status: "started"}) })
+	s.conv.Do(func() { s.sendMessage(&wire.ControlRequestProgress{RequestID: id, Status: "started"}) })
 	s.beside(id, func() {
 		text, err := s.conv.SideQuestion(s.jobsCtx, req.Question)
 		r := &wire.SideQuestionResponse{Response: text}

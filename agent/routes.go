@@ -154,7 +154,7 @@ var routes = sync.OnceValue(func() map[string]route {
 
 		later((*server).stopTask),
 		later(only(func(_ context.Context, s *server, req *wire.BackgroundTasks) (any, error) {
-			n := s.set.env.Tasks().Background(req.ToolUseID, s.conv.TellTasksNow)
+			n := s.set.env.Tasks().Background(req.ToolUseID, s.conv.ReportTasksNow)
 			answer := map[string]bool{}
 			if req.ToolUseID != "" {
 				answer["backgrounded"] = n > 0
@@ -277,7 +277,7 @@ func (s *server) stopTask(req *wire.StopTask) (func(context.Context) (any, error
 	}
 	return func(context.Context) (any, error) {
 		s.set.env.Tasks().Stop(req.TaskID)
-		s.conv.TellTasksNow()
+		s.conv.ReportTasksNow()
 		return struct{}{}, nil
 	}, nil
 }
@@ -304,6 +304,6 @@ func (s *server) reloadPlugins(req *wire.ReloadPlugins) (any, error) {
 		}
 		r.Plugins = append(r.Plugins, &wire.InitPlugin{Name: p.Name, Path: p.Dir, Source: p.ID(), Version: p.Version})
 	}
-	s.tell(s.conv.CommandsChanged())
+	s.sendMessage(s.conv.CommandsChanged())
 	return r, nil
 }

@@ -188,7 +188,7 @@ func (e *envelope) read(r io.Reader) error {
 		if len(line) == 0 {
 			continue
 		}
-		if err := e.takeAll(line); err != nil {
+		if err := e.handleBatch(line); err != nil {
 			return err
 		}
 	}
@@ -199,11 +199,11 @@ func (e *envelope) read(r io.Reader) error {
 	return nil
 }
 
-// takeAll handles a message of the client, or a batch of them. It returns an error if
+// handleBatch handles a message of the client, or a batch of them. It returns an error if
 // the agent reads no more.
-func (e *envelope) takeAll(line []byte) error {
+func (e *envelope) handleBatch(line []byte) error {
 	if line[0] != '[' {
-		return e.take(line, nil)
+		return e.handleMessage(line, nil)
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(line, &list); err != nil {
@@ -217,14 +217,14 @@ func (e *envelope) takeAll(line []byte) error {
 	b := &rpcBatch{open: 1}
 	var gone error
 	for _, one := range list { // all of them, so that each is answered
-		gone = cmp.Or(gone, e.take(one, b))
+		gone = cmp.Or(gone, e.handleMessage(one, b))
 	}
 	e.close(b, nil)
 	return gone
 }
 
-// take handles one message of the client, which may be part of a batch.
-func (e *envelope) take(line []byte, b *rpcBatch) error {
+// handleMessage handles one message of the client, which may be part of a batch.
+func (e *envelope) handleMessage(line []byte, b *rpcBatch) error {
 	var m struct {
 		Version *string         `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
@@ -255,7 +255,7 @@ func (e *envelope) take(line []byte, b *rpcBatch) error {
 			e.refuse(req, rpcInvalidRequest, "the message has no method")
 			return nil
 		}
-		return e.answered(m.ID, m.Result, m.Error)
+		return e.forwardAnswer(m.ID, m.Result, m.Error)
 	}
 	e.begin(req)
 	var params map[string]json.RawMessage
@@ -322,8 +322,8 @@ func (e *envelope) control(req rpcRequest, method string, params map[string]json
 	return e.toAgent(line)
 }
 
-// answered forwards the client's response to a request of the agent.
-func (e *envelope) answered(id, result json.RawMessage, failure *rpcError) error {
+// forwardAnswer forwards the client's response to a request of the agent.
+func (e *envelope) forwardAnswer(id, result json.RawMessage, failure *rpcError) error {
 	var own string
 	if json.Unmarshal(id, &own) != nil {
 		return nil // not one of ours
@@ -418,12 +418,12 @@ func (e *envelope) respond(r *wire.Response) error {
 	switch taken := receipt.Cancelled.(type) {
 	case bool:
 		if taken {
-			e.takenBack(req.prompt)
+			e.endUnstartedRun(req.prompt)
 		}
 	case []any:
 		for _, uuid := range taken {
 			uuid, _ := uuid.(string)
-			e.takenBack(uuid)
+			e.endUnstartedRun(uuid)
 		}
 	}
 	if r.Subtype != "error" {
@@ -446,8 +446,8 @@ func (e *envelope) respond(r *wire.Response) error {
 	return e.reply(req, &rpcMessage{Error: failure})
 }
 
-// takenBack answers the run of a cancelled prompt.
-func (e *envelope) takenBack(uuid string) {
+// endUnstartedRun answers the run of a cancelled prompt.
+func (e *envelope) endUnstartedRun(uuid string) {
 	e.mu.Lock()
 	req, ok := e.runs[uuid]
 	delete(e.runs, uuid)

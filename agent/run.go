@@ -149,9 +149,9 @@ func (l *lineWriter) each(p []byte, f func(wire.Message, []byte) error) error {
 	}
 }
 
-// tellRetry prints why there is no answer yet: a request to a model that cannot be
+// reportRetry prints why there is no answer yet: a request to a model that cannot be
 // reached is retried for minutes.
-func tellRetry(stderr io.Writer, m wire.Message) {
+func reportRetry(stderr io.Writer, m wire.Message) {
 	if r, ok := m.(*wire.APIRetry); ok {
 		what := "the API could not be reached"
 		if r.ErrorStatus != 0 {
@@ -176,7 +176,7 @@ func (j *jsonPrinter) Write(p []byte) (int, error) {
 		if _, ok := m.(*wire.KeepAlive); ok {
 			return nil
 		}
-		tellRetry(j.stderr, m)
+		reportRetry(j.stderr, m)
 		if j.all {
 			j.seen = append(j.seen, append(json.RawMessage(nil), line...))
 			if ended {
@@ -210,7 +210,7 @@ type textPrinter struct {
 
 func (t *textPrinter) Write(p []byte) (int, error) {
 	err := t.each(p, func(m wire.Message, _ []byte) error {
-		tellRetry(t.stderr, m)
+		reportRetry(t.stderr, m)
 		r, ok := m.(*wire.Result)
 		if !ok {
 			return nil

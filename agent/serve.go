@@ -106,9 +106,9 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	defer stop()
 	s := newServer(set, out, stderr)
 	s.mcp = s.newManager()
-	set.tell, set.parts, set.refresh = s.tell, s.agentParts, s.refresh
+	set.tell, set.parts, set.refresh = s.sendMessage, s.agentParts, s.refresh
 	set.mirror = func(path string, records []json.RawMessage) {
-		s.tell(&wire.TranscriptMirror{FilePath: path, Entries: records})
+		s.sendMessage(&wire.TranscriptMirror{FilePath: path, Entries: records})
 	}
 	conv, err := set.conversation(s, s.mcp)
 	if err != nil {
@@ -227,7 +227,7 @@ func (s *server) startFailed(err error) int {
 	}
 	if missing != nil && s.set.flags.OutputFormat != "text" {
 		zero := 0
-		s.tell(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id,
+		s.sendMessage(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id,
 			Usage: engine.NoUsage(), ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero})
 	}
 	s.out.close()
@@ -235,8 +235,8 @@ func (s *server) startFailed(err error) int {
 	return 1
 }
 
-// tell sends the host a message that is not part of the conversation.
-func (s *server) tell(m wire.Message) {
+// sendMessage sends the host a message that is not part of the conversation.
+func (s *server) sendMessage(m wire.Message) {
 	if s.conv != nil {
 		s.conv.Emit(m)
 		return
@@ -390,16 +390,16 @@ func (s *server) read(r io.Reader) error {
 			}
 			s.control(m)
 		case *wire.ControlResponse:
-			s.answered(m)
+			s.handleResponse(m)
 		case *wire.UpdateEnvironmentVariables:
 			s.conv.Do(func() { s.conv.SetEnviron(m.Variables) })
 		}
 	}
 }
 
-// answered passes a response to the goroutine that waits for it. With --replay-user-messages
+// handleResponse passes a response to the goroutine that waits for it. With --replay-user-messages
 // responses are echoed, as hosts expect.
-func (s *server) answered(m *wire.ControlResponse) {
+func (s *server) handleResponse(m *wire.ControlResponse) {
 	s.mu.Lock()
 	ch := s.pending[m.Response.RequestID]
 	s.forget(m.Response.RequestID)

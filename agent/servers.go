@@ -105,7 +105,7 @@ func (s *server) watchServers(ended <-chan struct{}) {
 		}
 		told = edition
 		if greeted {
-			s.conv.Do(func() { s.tell(s.conv.CommandsChanged()) })
+			s.conv.Do(func() { s.sendMessage(s.conv.CommandsChanged()) })
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitR
 // elicited notifies the host that a question was answered on a page of an MCP server. It does not
 // wait for a response.
 func (s *server) elicited(server, id string) {
-	s.tell(&wire.ElicitationComplete{MCPServerName: server, ElicitationID: id})
+	s.sendMessage(&wire.ElicitationComplete{MCPServerName: server, ElicitationID: id})
 }
 
 // connectServers starts to connect the MCP servers of the flags. Those that run in the host wait

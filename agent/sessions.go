@@ -21,7 +21,7 @@ import (
 func (set *setup) openStore() session.Store {
 	set.store = set.cfg.Store
 	if set.store == nil && set.cfg.Home != "" {
-		set.store = &session.Files{Dir: set.cfg.ConfigDir(), Durability: durabilities[set.flags.Durability], Progress: set.tellProgress}
+		set.store = &session.Files{Dir: set.cfg.ConfigDir(), Durability: durabilities[set.flags.Durability], Progress: set.reportProgress}
 	}
 	return set.store
 }
@@ -29,9 +29,9 @@ func (set *setup) openStore() session.Store {
 // durabilities are the values of --session-durability.
 var durabilities = map[string]session.Durability{"": session.Fsync, "fsync": session.Fsync, "write": session.Write, "none": session.None}
 
-// tellProgress reports the progress of reading a long session without an index, which
+// reportProgress reports the progress of reading a long session without an index, which
 // takes some time.
-func (set *setup) tellProgress(done, total int64) {
+func (set *setup) reportProgress(done, total int64) {
 	switch {
 	case set.cfg.OnIndexing != nil:
 		set.cfg.OnIndexing(done, total)

@@ -117,7 +117,7 @@ func (set *setup) loadSettings() error {
 	if err != nil {
 		return fmt.Errorf("Error: %w", err)
 	}
-	set.takeSettings(prefs)
+	set.applySettings(prefs)
 	for k, v := range prefs.AgentEnv() {
 		if _, ok := set.vars[k]; !ok {
 			set.vars[k] = v
@@ -130,8 +130,8 @@ func (set *setup) loadSettings() error {
 // prefs returns the settings that apply.
 func (set *setup) prefs() *settings.Settings { return set.current.Load() }
 
-// takeSettings replaces the settings that apply.
-func (set *setup) takeSettings(prefs *settings.Settings) {
+// applySettings replaces the settings that apply.
+func (set *setup) applySettings(prefs *settings.Settings) {
 	set.current.Store(prefs)
 	set.settings = map[string]json.RawMessage{}
 	json.Unmarshal(prefs.Effective(), &set.settings)
@@ -281,7 +281,7 @@ func (set *setup) initExtra() map[string]json.RawMessage {
 		}
 		extra["settings_files"], _ = json.Marshal(list)
 	}
-	if inert := set.prefs().Inert(); len(inert) > 0 {
+	if inert := set.prefs().Untrusted(); len(inert) > 0 {
 		extra["inert"], _ = json.Marshal(inert)
 	}
 	if len(set.findings) > 0 {
@@ -302,8 +302,8 @@ func (set *setup) initExtra() map[string]json.RawMessage {
 	return extra
 }
 
-// inertNames lists some of the inert items of a project.
-func inertNames(items []settings.Item) string {
+// untrustedNames lists some of the inert items of a project.
+func untrustedNames(items []settings.Item) string {
 	var names []string
 	for _, it := range items[:min(3, len(items))] {
 		names = append(names, strings.TrimSpace(it.Kind+" "+it.Name))

@@ -184,9 +184,9 @@ func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 	if err := set.startSandbox(); err != nil {
 		return nil, err
 	}
-	inert := slices.DeleteFunc(set.prefs().Inert(), func(it settings.Item) bool { return it.Never })
+	inert := slices.DeleteFunc(set.prefs().Untrusted(), func(it settings.Item) bool { return it.Never })
 	if len(inert) > 0 {
-		set.notices = append(set.notices, fmt.Sprintf("%d things that the project brings have no effect, because nobody trusts them: %s. Run \"parley trust\" in %s to look at them and trust them", len(inert), inertNames(inert), set.cfg.Cwd))
+		set.notices = append(set.notices, fmt.Sprintf("%d things that the project brings have no effect, because nobody trusts them: %s. Run \"parley trust\" in %s to look at them and trust them", len(inert), untrustedNames(inert), set.cfg.Cwd))
 	}
 	set.checkDirectories()
 	set.makeWall()

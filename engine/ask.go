@@ -61,7 +61,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 			return ask.Final(err)
 		}
 		if failure := ask.Failure(err); failure.Status == http.StatusTooManyRequests {
-			c.tellLimits(failure.Status, failure.Header, failure.RetryAfter)
+			c.reportLimits(failure.Status, failure.Header, failure.RetryAfter)
 		}
 		return err
 	})
@@ -118,7 +118,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 		case it.Response != nil:
 			a.requestID = it.Response.RequestID
 			if it.Response.Status < 300 { // otherwise the error carries the status
-				c.tellLimits(it.Response.Status, it.Response.Header, 0)
+				c.reportLimits(it.Response.Status, it.Response.Header, 0)
 			}
 		case it.Event == nil: // the stream has ended
 			return a, run, c.completeStream(t, a, run, stream.Err(io.ErrUnexpectedEOF))
@@ -126,7 +126,7 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 			if err := ask.Failed(it.Event); err != nil {
 				return a, run, err
 			}
-			if err := c.hear(t, a, run, it.Event, it.Raw); err != nil {
+			if err := c.handleStreamEvent(t, a, run, it.Event, it.Raw); err != nil {
 				return a, run, err
 			}
 		}
@@ -154,12 +154,12 @@ func (c *Conversation) completeStream(t *turn, a *answer, run *call.Batch, err e
 		return err
 	}
 	c.runner.Log.Warn("the model's stream broke behind a complete answer", "error", err)
-	return c.hear(t, a, run, &wire.APIEvent{Type: "message_stop"}, json.RawMessage(`{"type":"message_stop"}`))
+	return c.handleStreamEvent(t, a, run, &wire.APIEvent{Type: "message_stop"}, json.RawMessage(`{"type":"message_stop"}`))
 }
 
-// hear handles one event of the stream: it emits and records its effects. The message of
+// handleStreamEvent handles one event of the stream: it emits and records its effects. The message of
 // a block is emitted before the event that ends the block.
-func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEvent, raw json.RawMessage) error {
+func (c *Conversation) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev *wire.APIEvent, raw json.RawMessage) error {
 	b, err := a.add(ev)
 	if err != nil {
 		return err
@@ -167,9 +167,9 @@ func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEve
 	if ev.Type == "message_start" && t.first.token.IsZero() {
 		t.first.token = c.runner.Now()
 	}
-	c.hearThought(t, a, ev)
+	c.reportThinking(t, a, ev)
 	if b != nil {
-		c.tellPrompts(t)
+		c.echoPrompts(t)
 		if b.kind == "tool_use" {
 			if tl := c.findTool(b.name); tl != nil {
 				if _, foreign := tl.(*mcp.Tool); !foreign {
@@ -210,9 +210,9 @@ func (c *Conversation) hear(t *turn, a *answer, run *call.Batch, ev *wire.APIEve
 	return nil
 }
 
-// hearThought emits how many tokens the model has spent on a thinking block: the API's
+// reportThinking emits how many tokens the model has spent on a thinking block: the API's
 // count, or an estimate.
-func (c *Conversation) hearThought(t *turn, a *answer, ev *wire.APIEvent) {
+func (c *Conversation) reportThinking(t *turn, a *answer, ev *wire.APIEvent) {
 	if ev.Index == nil || *ev.Index < 0 || *ev.Index >= len(a.blocks) || a.blocks[*ev.Index].kind != "thinking" {
 		return
 	}
@@ -229,7 +229,7 @@ func (c *Conversation) hearThought(t *turn, a *answer, ev *wire.APIEvent) {
 			return
 		}
 		b.tokens += n
-		c.tellPrompts(t)
+		c.echoPrompts(t)
 		c.rec.Emit(&wire.ThinkingTokens{EstimatedTokens: b.tokens, EstimatedTokensDelta: n, UserMessageUUID: firstOf(t.uuids())})
 	}
 }
@@ -340,7 +340,7 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 		end.text = fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
 	}
 	t.stopReason = "stop_sequence"
-	c.tellPrompts(t)
+	c.echoPrompts(t)
 	m := c.synthetic(end.text, s)
 	said := &session.Entry{Type: "assistant", Message: mustJSON(&m.Message),
 		Fields: fields("isApiErrorMessage", true, "error", s.code, "apiErrorStatus", e.Status)}

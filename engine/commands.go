@@ -317,7 +317,7 @@ func (c *Conversation) localOutput(t *turn, as, name, args, text, stream string)
 	}
 	m.UserMessageUUIDs = t.uuids()
 	m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
-	c.tellPrompts(t)
+	c.echoPrompts(t)
 	c.rec.Emit(m)
 	return &ending{noTurns: true, text: text, localCommand: as}
 }

@@ -64,7 +64,7 @@ func (c *Conversation) compactTurn(t *turn) compact.Turn {
 		Replaced:    func() { c.room = 0; c.loseContext() },
 		EmitInit:    func() { c.rec.Emit(c.init(t)) },
 		EmitUser:    func(m *wire.User) { t.userLines++; c.rec.Emit(m) },
-		SendContext: func() error { return c.tellContext(t) },
+		SendContext: func() error { return c.sendContext(t) },
 		Inform:      func(text string) error { return c.inform(text) },
 		SessionHooks: func() []string {
 			if c.sub != nil {
@@ -118,7 +118,7 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	case err != nil:
 		return fail("Error during compaction: " + ask.Sentence(err))
 	}
-	c.tellPrompts(t)
+	c.echoPrompts(t)
 	c.rec.Emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Compacted </local-command-stdout>")}, IsReplay: true})
 	return &ending{noTurns: true, localCommand: "compact"}
 }

@@ -46,7 +46,7 @@ const gitTime = 3 * time.Second
 // briefing manages what the model receives beside prompts and results: the project's files, its commands and skills,
 // and reminders. Its methods are called by the owner of the conversation unless documented otherwise.
 type briefing struct {
-	told           told
+	told           notices
 	project        *project.Context
 	only           []string    // names of the enabled skills; nil means all
 	noInstructions bool        // see [Config]
@@ -67,11 +67,11 @@ type briefing struct {
 	runner *call.Runner
 }
 
-// tellContext sends the context of the user and the project to the model, unless it was sent before.
-func (c *briefing) tellContext(t *turn) error {
+// sendContext sends the context of the user and the project to the model, unless it was sent before.
+func (c *briefing) sendContext(t *turn) error {
 	p := c.project
 	if p == nil || c.told.context {
-		return c.tellSkills()
+		return c.sendSkills()
 	}
 	c.told.context = true
 	var parts []string
@@ -153,7 +153,7 @@ func (c *briefing) restoreContext(e *session.Entry) {
 	}
 	var paths []string
 	json.Unmarshal(raw, &paths)
-	c.project.Told(paths...)
+	c.project.MarkSent(paths...)
 	if !c.told.context {
 		c.told.context = true
 		c.told.skills = c.skillList()
@@ -163,7 +163,7 @@ func (c *briefing) restoreContext(e *session.Entry) {
 // loseContext is called when the context is no longer part of the conversation. It is then sent again with the next
 // prompt.
 func (c *briefing) loseContext() {
-	c.told = told{tasks: c.told.tasks}
+	c.told = notices{tasks: c.told.tasks}
 	if c.project != nil {
 		c.project.Forget()
 	}
@@ -199,8 +199,8 @@ func (c *briefing) skillList() string {
 	return "# Skills\n\nThese can be loaded with the Skill tool:\n" + strings.TrimSpace(b.String())
 }
 
-// tellSkills sends the list of skills again if it has changed.
-func (c *briefing) tellSkills() error {
+// sendSkills sends the list of skills again if it has changed.
+func (c *briefing) sendSkills() error {
 	if c.project == nil {
 		return nil
 	}
@@ -368,8 +368,8 @@ func (c *briefing) shell(ctx context.Context, cmd *project.Command, command stri
 	return strings.TrimSpace(r.Content.String()), nil
 }
 
-// tellNested sends the model the instructions found for files that it touched.
-func (c *briefing) tellNested(found []*project.File) error {
+// sendNested sends the model the instructions found for files that it touched.
+func (c *briefing) sendNested(found []*project.File) error {
 	var parts, paths []string
 	for _, f := range found {
 		parts = append(parts, showInstructions(f))
@@ -515,14 +515,14 @@ func (c *briefing) listDirectory(call *tool.Call, dir string) (*tool.Result, err
 	return tool.Text(b.String(), nil), nil
 }
 
-// sayAttachments records the attachments of a prompt and adds them to the history.
-func (c *briefing) sayAttachments(list []*attachment) error {
+// appendAttachments records the attachments of a prompt and adds them to the history.
+func (c *briefing) appendAttachments(list []*attachment) error {
 	for _, a := range list {
 		if err := c.append(fields("isMeta", true), a.blocks...); err != nil {
 			return err
 		}
 		if len(a.nested) > 0 {
-			if err := c.tellNested(a.nested); err != nil {
+			if err := c.sendNested(a.nested); err != nil {
 				return err
 			}
 		}
@@ -534,7 +534,7 @@ func (c *briefing) sayAttachments(list []*attachment) error {
 // prompt.
 func (c *briefing) SetProject(p *project.Context) {
 	if old := c.project; old != nil {
-		p.Told(old.AllTold()...)
+		p.MarkSent(old.AllTold()...)
 	}
 	c.project = p
 	c.publish()
@@ -694,8 +694,8 @@ func (c *briefing) restoreTasks(e *session.Entry) {
 	c.told.tasks = string(mustJSON(list))
 }
 
-// tellMode informs the model that plan mode has started or ended.
-func (c *briefing) tellMode() error {
+// sendMode informs the model that plan mode has started or ended.
+func (c *briefing) sendMode() error {
 	on := c.mode == wire.ModePlan
 	if c.below || on == c.told.plan {
 		return nil

@@ -33,11 +33,11 @@ func TestSkillsThatTheModelMayLoad(t *testing.T) {
 	if got := c.skills(); len(got) != 1 || got[0].Name != "b" {
 		t.Errorf("got %v", got)
 	}
-	if err := c.tellSkills(); err != nil || !strings.Contains(c.messages(), "The skills have changed.") {
+	if err := c.sendSkills(); err != nil || !strings.Contains(c.messages(), "The skills have changed.") {
 		t.Errorf("got %v and %s", err, c.messages())
 	}
 	before := c.messages()
-	if c.tellSkills(); c.messages() != before {
+	if c.sendSkills(); c.messages() != before {
 		t.Error("the same list is sent twice")
 	}
 	if c.cfg.NoSlashCommands = true; c.skills() != nil {
@@ -55,7 +55,7 @@ func TestPlanModeIsAnnouncedOnce(t *testing.T) {
 	for i, step := range steps {
 		c.mode = step.mode
 		*c.hist = history.History{}
-		if err := c.tellMode(); err != nil {
+		if err := c.sendMode(); err != nil {
 			t.Fatal(err)
 		}
 		if got := c.messages(); (got == "[]" || got == "") != (step.want == "") || !strings.Contains(got, step.want) {

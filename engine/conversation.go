@@ -237,7 +237,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 func (c *Conversation) newRunner(sub *crew.Subagent, above *call.Runner, log *slog.Logger, now func() time.Time) *call.Runner {
 	r := &call.Runner{Env: c.env, Rec: c.rec, Log: log, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
 		SetState: func(state string) { c.Do(func() { c.state(state) }) },
-		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.TellHooks(v) }) },
+		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.EmitHookMessages(v) }) },
 		Judge: func(ctx context.Context, s *tool.Spec, input json.RawMessage) *policy.Judgement {
 			ask := func(ctx context.Context, q tool.Question) (*tool.Reply, error) { return c.AskModel(ctx, q, "judge") }
 			return c.brief.judge(ctx, ask, c.Roots(), s, input)
@@ -302,7 +302,7 @@ func (c *Conversation) Run(ctx context.Context) {
 			return
 		}
 		if len(c.inbox) > 0 {
-			c.take(ctx, c.nextPrompt())
+			c.runTurn(ctx, c.nextPrompt())
 			continue
 		}
 		if c.sub != nil && patience == nil {

@@ -144,8 +144,8 @@ func PostSwitch(in *wire.PreModelSwitchInput) *wire.PostModelSwitchInput {
 		ContextTokens: in.ContextTokens, PromptCacheWarm: in.PromptCacheWarm, CacheTTL: in.CacheTTL, Pricing: in.Pricing}
 }
 
-// TellHooks emits the messages of hooks to the user. The model receives the rest with the next prompt.
-func (c *hooks) TellHooks(v *hook.Verdict) {
+// EmitHookMessages emits the messages of hooks to the user. The model receives the rest with the next prompt.
+func (c *hooks) EmitHookMessages(v *hook.Verdict) {
 	c.emitNotes(v)
 	c.fromHooks = append(c.fromHooks, v.ForModel(hook.Above)...)
 }

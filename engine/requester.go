@@ -94,7 +94,7 @@ func (c *requester) measure(ctx context.Context, req model.Request, of *history.
 	counter, ok := c.cfg.Model.(model.Counter)
 	if !ok {
 		// The API reports it if the request does not fit.
-		if c.hist.Known() {
+		if c.hist.SizeKnown() {
 			c.room = max(window-guess-roomLeast, roomLeast)
 		}
 		return nil
@@ -173,9 +173,9 @@ func (c *requester) readAnswer(ctx context.Context, req model.Request) (*answer,
 	}
 }
 
-// tellLimits emits how much of the API's limits is used, if that has changed enough to matter.
+// reportLimits emits how much of the API's limits is used, if that has changed enough to matter.
 // status is that of the response.
-func (c *requester) tellLimits(status int, h http.Header, retryAfter time.Duration) {
+func (c *requester) reportLimits(status int, h http.Header, retryAfter time.Duration) {
 	info := limits(status, h, retryAfter, c.runner.Now())
 	if info == nil {
 		return
@@ -203,8 +203,8 @@ func (c *requester) tellLimits(status int, h http.Header, retryAfter time.Durati
 	c.rec.Emit(&wire.RateLimitEvent{Info: *info})
 }
 
-// tellLeftOut emits that something was left out of the conversation.
-func (c *requester) tellLeftOut(text string) {
+// reportLeftOut emits that something was left out of the conversation.
+func (c *requester) reportLeftOut(text string) {
 	c.rec.Emit(picture.LeftOut(text))
 }
 
@@ -218,7 +218,7 @@ func (c *requester) quarantine(e *model.Error) bool {
 	if err := c.rec.Record(record); err != nil {
 		c.runner.Log.Error("what the API refused could not be recorded", "error", err)
 	}
-	c.tellLeftOut(fmt.Sprintf("The API refused a picture or document, which was taken out of the conversation: %s", history.Clip(e.Message, 300)))
+	c.reportLeftOut(fmt.Sprintf("The API refused a picture or document, which was taken out of the conversation: %s", history.Clip(e.Message, 300)))
 	return true
 }
 

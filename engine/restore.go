@@ -50,7 +50,7 @@ func (c *Conversation) restore(h *session.History) error {
 			return err
 		}
 		if e.Type == "assistant" {
-			c.compaction.Answered()
+			c.compaction.NoteAnswer()
 		}
 	}
 	if err := c.rec.Place().Append(added...); err != nil {

@@ -82,7 +82,7 @@ func (s *structuredOutput) Fit(given json.RawMessage) (json.RawMessage, error) {
 	if err == nil {
 		return given, nil
 	}
-	for _, v := range meant(given, 3) {
+	for _, v := range interpretations(given, 3) {
 		for _, v := range []json.RawMessage{v, unquote(s.form, v)} {
 			if s.check(v) == nil {
 				return v, nil
@@ -107,21 +107,21 @@ func (s *structuredOutput) check(value json.RawMessage) error {
 	return nil
 }
 
-// meant returns the values that a value may stand for, itself first: the JSON that it is a
+// interpretations returns the values that a value may stand for, itself first: the JSON that it is a
 // string of, and the value of its only member, down to the given depth.
-func meant(given json.RawMessage, depth int) []json.RawMessage {
+func interpretations(given json.RawMessage, depth int) []json.RawMessage {
 	all := []json.RawMessage{given}
 	if depth == 0 {
 		return all
 	}
 	var text string
 	if json.Unmarshal(given, &text) == nil {
-		return append(all, meant(json.RawMessage(markdown.Unfenced(text)), depth-1)...)
+		return append(all, interpretations(json.RawMessage(markdown.Unfenced(text)), depth-1)...)
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(given, &members) == nil && len(members) == 1 {
 		for _, v := range members {
-			all = append(all, meant(v, depth-1)...)
+			all = append(all, interpretations(v, depth-1)...)
 		}
 	}
 	return all

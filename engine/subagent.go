@@ -230,9 +230,9 @@ func chooseTools(n *crew.Narrowing, tools []tool.Tool) []tool.Tool {
 	return kept
 }
 
-// TellTasksNow reports the outcome of tasks that have ended so far, including those of
+// ReportTasksNow reports the outcome of tasks that have ended so far, including those of
 // subagents. It may be called from anywhere but from inside a Do.
-func (c *Conversation) TellTasksNow() {
+func (c *Conversation) ReportTasksNow() {
 	c.Do(c.tasks.Report)
 	c.crew.ReportAll()
 }
@@ -240,5 +240,5 @@ func (c *Conversation) TellTasksNow() {
 // Remark sends the model a text from outside the conversation, in a separate turn.
 func (c *Conversation) Remark(text string) { c.addPrompt(text, &wire.Origin{Kind: "hook"}) }
 
-// TellTasks emits the list of background tasks to the host.
-func (c *Conversation) TellTasks() { c.tasks.Changed() }
+// ReportTasks emits the list of background tasks to the host.
+func (c *Conversation) ReportTasks() { c.tasks.Changed() }

@@ -61,8 +61,8 @@ type firstAnswer struct {
 	named bool        // a message of it has named the prompts
 }
 
-// take runs the turn of a prompt.
-func (c *Conversation) take(ctx context.Context, p *prompt) {
+// runTurn runs the turn of a prompt.
+func (c *Conversation) runTurn(ctx context.Context, p *prompt) {
 	t := &turn{began: c.runner.Now(), prompts: []*prompt{p}, promptID: session.NewID(), id: session.NewID()}
 	ctx, t.span = c.runner.Telemetry.Turn(ctx, trace.SpanKindInternal, c.rec.ID(), c.primary.ID, c.agentName())
 	if c.sub != nil && c.sub.PromptID != "" {
@@ -144,7 +144,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	c.notices = nil
 	c.emitNotes(verdict)
 	if blocked && !stopped {
-		return c.tellBlocked(reason, false)
+		return c.reportBlocked(reason, false)
 	}
 	failed := c.awaitServers(t.ctx)
 	if cmd == nil {
@@ -168,10 +168,10 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if err := c.keepPrompt(); err != nil {
 		return c.broken(err)
 	}
-	if err := c.tellContext(t); err != nil {
+	if err := c.sendContext(t); err != nil {
 		return c.broken(err)
 	}
-	if err := c.tellMode(); err != nil {
+	if err := c.sendMode(); err != nil {
 		return c.broken(err)
 	}
 	if end := c.expandPrompt(t, p, cmd); end != nil {
@@ -179,11 +179,11 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	}
 	added = append(c.beginAgent(t, p), added...)
 	c.open(p)
-	if err := c.say(t, p, added); err != nil {
+	if err := c.appendPrompt(t, p, added); err != nil {
 		return c.broken(err)
 	}
 	if stopped {
-		return c.tellBlocked(reason, true)
+		return c.reportBlocked(reason, true)
 	}
 	if p.m.ShouldQuery != nil && !*p.m.ShouldQuery {
 		return &ending{noTurns: true}
@@ -191,11 +191,11 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	return nil
 }
 
-// tellBlocked ends a turn because a hook blocked its prompt. It does not repeat the prompt,
+// reportBlocked ends a turn because a hook blocked its prompt. It does not repeat the prompt,
 // whether or not the hook suppresses it, because the hook may protect a secret in it. With stopped
 // the hook only ended the turn: the prompt stays in the conversation, and the next prompt tells
 // the model why it was not answered.
-func (c *Conversation) tellBlocked(reason string, stopped bool) *ending {
+func (c *Conversation) reportBlocked(reason string, stopped bool) *ending {
 	kind, told, result := "blocked_by_hook", "UserPromptSubmit operation blocked by hook:\n"+reason, "The prompt was blocked by a hook: "+reason
 	if stopped {
 		kind, told = "stopped_by_hook", strings.TrimSuffix("Operation stopped by hook: "+reason, ": ")
@@ -219,15 +219,15 @@ func (c *Conversation) broken(err error) *ending {
 	return &ending{subtype: "error_during_execution", isError: true, errors: []string{err.Error()}}
 }
 
-// say records a prompt and the texts that hooks add to it, and adds them to the history.
-func (c *Conversation) say(t *turn, p *prompt, context []string) error {
+// appendPrompt records a prompt and the texts that hooks add to it, and adds them to the history.
+func (c *Conversation) appendPrompt(t *turn, p *prompt, context []string) error {
 	content := p.content()
 	attached := p.attached
 	if hasPicture(content) {
 		var problems []string
 		c.runWhileServing(func() { content, problems = picture.FitContent(content) })
 		if len(problems) > 0 {
-			c.tellLeftOut("A picture of the prompt was left out: " + strings.Join(problems, "; ") + ".")
+			c.reportLeftOut("A picture of the prompt was left out: " + strings.Join(problems, "; ") + ".")
 		}
 	}
 	var blocks []json.RawMessage
@@ -281,7 +281,7 @@ func (c *Conversation) say(t *turn, p *prompt, context []string) error {
 		}
 	}
 	c.hist.Add("user", blocks...)
-	if err := c.sayAttachments(attached); err != nil {
+	if err := c.appendAttachments(attached); err != nil {
 		return err
 	}
 	if c.cfg.Replay {
@@ -327,8 +327,8 @@ func fields(pairs ...any) map[string]json.RawMessage {
 	return recorder.Fields(pairs...)
 }
 
-// tellPrompts emits prompts back to the host, just before the first answer to them.
-func (c *Conversation) tellPrompts(t *turn) {
+// echoPrompts emits prompts back to the host, just before the first answer to them.
+func (c *Conversation) echoPrompts(t *turn) {
 	for _, p := range t.unspoken {
 		m := *p.m
 		m.IsReplay, m.UUID, m.SessionID, m.Timestamp, m.Origin = true, p.uuid, "", "", originOf(p)
@@ -379,7 +379,7 @@ func (c *Conversation) round(t *turn) *ending {
 	if err != nil {
 		return c.refused(t, err)
 	}
-	c.compaction.Answered()
+	c.compaction.NoteAnswer()
 	t.rounds++
 	t.stopReason = a.stopReason
 	if s := a.text(); s != "" {
@@ -387,13 +387,13 @@ func (c *Conversation) round(t *turn) *ending {
 	}
 	if c.spent() {
 		run.Abandon()
-		if err := c.settleCalls(a); err != nil {
+		if err := c.answerUnrunCalls(a); err != nil {
 			return c.broken(err)
 		}
 		return c.overBudget()
 	}
 	if len(run.Calls) == 0 {
-		return c.answered(t, a)
+		return c.finishOrContinue(t, a)
 	}
 	if end := c.collect(t, a, run); end != nil {
 		return end
@@ -408,11 +408,11 @@ func (c *Conversation) round(t *turn) *ending {
 		return &ending{subtype: "error_max_turns", reason: "max_turns", isError: true,
 			errors: []string{fmt.Sprintf("Reached maximum number of turns (%d)", c.set.maxTurns)}}
 	}
-	return c.fold(t)
+	return c.mergeQueuedPrompts(t)
 }
 
-// fold merges prompts that were queued meanwhile into this turn.
-func (c *Conversation) fold(t *turn) *ending {
+// mergeQueuedPrompts merges prompts that were queued meanwhile into this turn.
+func (c *Conversation) mergeQueuedPrompts(t *turn) *ending {
 	waiting := c.inbox
 	c.inbox = nil
 	var later []*prompt
@@ -429,13 +429,13 @@ func (c *Conversation) fold(t *turn) *ending {
 		}
 		c.lifecycle(p, "started")
 		if reason, blocked := verdict.Blocked(); blocked {
-			c.tellBlocked(reason, false)
+			c.reportBlocked(reason, false)
 			c.lifecycle(p, "cancelled")
 			continue
 		}
 		t.prompts = append(t.prompts, p)
 		c.expandPrompt(t, p, nil)
-		if err := c.say(t, p, verdict.Added()); err != nil {
+		if err := c.appendPrompt(t, p, verdict.Added()); err != nil {
 			c.inbox = append(later, c.inbox...)
 			return c.broken(err)
 		}
@@ -455,8 +455,8 @@ func dollars(nano int64) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// answered ends a turn whose answer calls no tool, unless there is a reason to continue.
-func (c *Conversation) answered(t *turn, a *answer) *ending {
+// finishOrContinue ends a turn whose answer calls no tool, unless there is a reason to continue.
+func (c *Conversation) finishOrContinue(t *turn, a *answer) *ending {
 	goOn := func(text string) *ending {
 		if err := c.nudge(t, text, ""); err != nil {
 			return c.broken(err)
@@ -565,7 +565,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 			out.Denied = denied
 		}
 		tc.Told = true
-		raw, err := c.tellResult(t, tc, out)
+		raw, err := c.emitResult(t, tc, out)
 		if err != nil {
 			run.Abandon()
 			c.hist.Add("user", slices.DeleteFunc(results, func(r json.RawMessage) bool { return r == nil })...)
@@ -596,7 +596,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 		}
 	}
 	if len(nested) > 0 {
-		if err := c.tellNested(nested); err != nil {
+		if err := c.sendNested(nested); err != nil {
 			return c.broken(err)
 		}
 	}
@@ -661,8 +661,8 @@ func (c *Conversation) awaitStop(tc *call.Call) *call.Outcome {
 // heartbeat is how often the progress of a long call is emitted.
 const heartbeat = 30 * time.Second
 
-// tellResult records the result of a call and emits it.
-func (c *Conversation) tellResult(t *turn, tc *call.Call, out *call.Outcome) (json.RawMessage, error) {
+// emitResult records the result of a call and emits it.
+func (c *Conversation) emitResult(t *turn, tc *call.Call, out *call.Outcome) (json.RawMessage, error) {
 	b := &wire.ToolResultBlock{ToolUseID: tc.ID, Content: out.Result.Content, IsError: out.Result.IsError}
 	if tc.Name == "Bash" && !b.IsError && b.Content.Blocks == nil {
 		// As in the official command, the result of a command always has is_error, unless it
@@ -712,8 +712,8 @@ func orEmpty(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// settleCalls adds results for calls that never ran, so that the API accepts the conversation.
-func (c *Conversation) settleCalls(a *answer) error {
+// answerUnrunCalls adds results for calls that never ran, so that the API accepts the conversation.
+func (c *Conversation) answerUnrunCalls(a *answer) error {
 	for _, b := range a.calls() {
 		raw := mustJSON(&wire.ToolResultBlock{ToolUseID: b.id, Content: wire.Text("The call did not run: the turn ended before it."), IsError: true})
 		if err := c.append(nil, raw); err != nil {
@@ -811,7 +811,7 @@ func orZero[T any](v *T) *T {
 
 // finish records and emits the result of a turn.
 func (c *Conversation) finish(t *turn, end *ending) {
-	c.tellPrompts(t)
+	c.echoPrompts(t)
 	over := []*session.Entry{{Type: recorder.CostType, Fields: c.ledger.State()}}
 	r := c.result(t, end)
 	if c.sub == nil {

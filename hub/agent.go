@@ -493,7 +493,7 @@ func (m *mailbox) flush(ctx, agent context.Context) error {
 	}
 }
 
-func (m *mailbox) take() []letter {
+func (m *mailbox) drain() []letter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := m.list
@@ -504,7 +504,7 @@ func (m *mailbox) take() []letter {
 // each calls f with the messages, until f returns false or ctx ends.
 func (m *mailbox) each(ctx context.Context, f func(*wire.User) bool) {
 	for {
-		for _, l := range m.take() {
+		for _, l := range m.drain() {
 			if l.sent != nil {
 				close(l.sent)
 				continue

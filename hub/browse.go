@@ -226,7 +226,7 @@ func (w *watcher) put(i Info) {
 	}
 }
 
-func (w *watcher) take() []Info {
+func (w *watcher) drain() []Info {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := make([]Info, len(w.order))
@@ -289,7 +289,7 @@ func (h *Hub) Watch(ctx context.Context, by Actor) iter.Seq2[Info, error] {
 			}
 			select {
 			case <-w.bell:
-				all = w.take()
+				all = w.drain()
 			case <-ctx.Done():
 				yield(Info{}, context.Cause(ctx))
 				return

@@ -480,7 +480,7 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 	}
 	live := false
 	for {
-		events, lagged, over := v.take()
+		events, lagged, over := v.drain()
 		switch {
 		case len(events) > 0:
 		case lagged && !live: // it was slow while it read the journal, which it reads again

@@ -345,7 +345,7 @@ func (r *room) read(ctx context.Context) (frames map[string]bool, err error) {
 		if err != nil {
 			return nil, err
 		}
-		r.take(&e)
+		r.apply(&e)
 		frames[e.shows()] = true
 	}
 	return frames, nil
@@ -359,8 +359,8 @@ func (e *Entry) shows() string {
 	return e.Record
 }
 
-// take processes an entry that is in the journal already.
-func (r *room) take(e *Entry) {
+// apply processes an entry that is in the journal already.
+func (r *room) apply(e *Entry) {
 	r.fold.add(e)
 	if e.Kind == KindRecord {
 		r.records.add(e)
@@ -429,7 +429,7 @@ func (r *room) follow() {
 					x.live(e.Data)
 					return nil
 				}
-				r.take(&e)
+				r.apply(&e)
 				if e.N > 0 {
 					x.events = append(x.events, e)
 				}

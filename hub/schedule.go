@@ -175,7 +175,7 @@ func (s *scheduler) run() {
 		timer := time.NewTimer(wait)
 		select {
 		case item := <-s.items:
-			if err := s.take(item); err != nil {
+			if err := s.handleItem(item); err != nil {
 				s.hub.warn("schedules cannot be changed", err)
 				s.release()
 			}
@@ -251,8 +251,8 @@ func (s *Schedule) missed(now time.Time) (last time.Time, n int) {
 	return last, n
 }
 
-// take consumes an item of the inbox.
-func (s *scheduler) take(item Item) error {
+// handleItem consumes an item of the inbox.
+func (s *scheduler) handleItem(item Item) error {
 	if item.Number <= s.item {
 		return nil
 	}

@@ -103,9 +103,9 @@ func (v *viewer) ring() {
 	}
 }
 
-// take returns the events that are queued. If there are none, over is the reason why
+// drain returns the events that are queued. If there are none, over is the reason why
 // there will be none, and lagged reports that the queue was full.
-func (v *viewer) take() (events []Entry, lagged bool, over error) {
+func (v *viewer) drain() (events []Entry, lagged bool, over error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	events, v.events, v.bytes = v.events, nil, 0

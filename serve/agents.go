@@ -66,7 +66,7 @@ func (x *Agents) Wrap(next func(context.Context, hub.Start) (*parley.Options, er
 
 // options waits for the agent of a session and returns its options.
 func (x *Agents) options(ctx context.Context, start hub.Start, name string) (*parley.Options, error) {
-	link, err := x.take(ctx, start.ID, name)
+	link, err := x.claim(ctx, start.ID, name)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (x *Agents) options(ctx context.Context, start hub.Start, name string) (*pa
 	})}, nil
 }
 
-// take waits for an agent of a session and reserves it. An agent is used only once.
-func (x *Agents) take(ctx context.Context, id, name string) (*remote.Link, error) {
+// claim waits for an agent of a session and reserves it. An agent is used only once.
+func (x *Agents) claim(ctx context.Context, id, name string) (*remote.Link, error) {
 	for {
 		x.mu.Lock()
 		a := x.all[id]

@@ -253,7 +253,7 @@ var (
 func (s *Server) authenticate(secret, from string) (*credential, error) {
 	limit := s.failures.of(from)
 	c := s.tokens.find(secret)
-	if limit.Tokens() < 1 && (c == nil || !s.tokens.knownAt(c, from)) {
+	if limit.Tokens() < 1 && (c == nil || !s.tokens.usedFrom(c, from)) {
 		return nil, errTooMany
 	}
 	if c == nil {

@@ -104,7 +104,7 @@ func (x *native) receive(line []byte) error {
 	if err != nil {
 		err = badRequest("a message cannot be decoded: %v", err)
 	} else {
-		kind, err = x.take(m)
+		kind, err = x.handleMessage(m)
 	}
 	if kind == "" && err == nil {
 		return nil
@@ -119,8 +119,8 @@ func (x *native) receive(line []byte) error {
 	return err
 }
 
-// take handles a message of the host. It returns its kind for the audit log.
-func (x *native) take(m wire.Message) (kind string, err error) {
+// handleMessage handles a message of the host. It returns its kind for the audit log.
+func (x *native) handleMessage(m wire.Message) (kind string, err error) {
 	switch m := m.(type) {
 	case *wire.User:
 		m.SessionID = ""
@@ -156,7 +156,7 @@ func (x *native) take(m wire.Message) (kind string, err error) {
 		})
 		return "request " + m.Request.Subtype(), nil
 	case *wire.ControlResponse:
-		return "response", x.answered(&m.Response)
+		return "response", x.handleResponse(&m.Response)
 	case *wire.ControlCancelRequest:
 		x.mu.Lock()
 		if cancel := x.calls[m.RequestID]; cancel != nil {
@@ -309,8 +309,8 @@ func (x *native) handle(ctx context.Context, req *wire.ControlRequest) (json.Raw
 	}
 }
 
-// answered processes a response of the host: to a request of the agent, or to a question.
-func (x *native) answered(r *wire.Response) error {
+// handleResponse processes a response of the host: to a request of the agent, or to a question.
+func (x *native) handleResponse(r *wire.Response) error {
 	x.mu.Lock()
 	ch, ask := x.waits[r.RequestID], x.asked[r.RequestID]
 	x.mu.Unlock()
@@ -435,7 +435,7 @@ func (q *queue) put(f frame) {
 	}
 }
 
-func (q *queue) take() ([]frame, error) {
+func (q *queue) drain() ([]frame, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	list := q.list
@@ -452,7 +452,7 @@ func (q *queue) take() ([]frame, error) {
 // wait sends the frames of a queue until ctx ends.
 func (q *queue) wait(ctx context.Context, send func(frame) error) error {
 	for {
-		list, err := q.take()
+		list, err := q.drain()
 		if err != nil {
 			return err
 		}

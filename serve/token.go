@@ -127,7 +127,7 @@ func openTokens(path string, store TokenStore, logger *slog.Logger) (*tokens, er
 	if err != nil {
 		return nil, fmt.Errorf("serve: tokens cannot be read: %w", err)
 	}
-	if err := t.take(data); err != nil {
+	if err := t.replaceAll(data); err != nil {
 		return nil, fmt.Errorf("serve: %s cannot be read: %w", path, err)
 	}
 	return t, nil
@@ -141,7 +141,7 @@ func (t *tokens) watch(logger *slog.Logger) error {
 	t.work.Go(func() {
 		for ctx.Err() == nil {
 			err := t.store.Watch(ctx, func(data []byte) {
-				err := t.take(data)
+				err := t.replaceAll(data)
 				if err != nil {
 					logger.Error("the tokens cannot be read", "error", err)
 				}
@@ -170,8 +170,8 @@ func (t *tokens) watch(logger *slog.Logger) error {
 	return nil
 }
 
-// take replaces all tokens with those of a list. It ends the streams of tokens that are gone.
-func (t *tokens) take(data []byte) error {
+// replaceAll replaces all tokens with those of a list. It ends the streams of tokens that are gone.
+func (t *tokens) replaceAll(data []byte) error {
 	var list []*credential
 	if len(data) > 0 {
 		if err := json.Unmarshal(data, &list); err != nil {
@@ -250,7 +250,7 @@ func (t *tokens) change(add *credential, remove string) error {
 	if err != nil {
 		return err
 	}
-	return t.take(data)
+	return t.replaceAll(data)
 }
 
 // await waits until done returns true.
@@ -356,8 +356,8 @@ func (t *tokens) used(c *credential, from string) {
 	c.Used, c.From = time.Now().UTC().Truncate(time.Second), from
 }
 
-// knownAt reports whether a token was last used from an address.
-func (t *tokens) knownAt(c *credential, from string) bool {
+// usedFrom reports whether a token was last used from an address.
+func (t *tokens) usedFrom(c *credential, from string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return c.From == from

@@ -105,9 +105,9 @@ func (l *fileLog) part(name string) (*fileLog, error) {
 	return part, nil
 }
 
-// takeMeta writes the metadata of a subagent beside its log, and returns the other
+// writeMeta writes the metadata of a subagent beside its log, and returns the other
 // entries.
-func (l *fileLog) takeMeta(entries []*Entry) ([]*Entry, error) {
+func (l *fileLog) writeMeta(entries []*Entry) ([]*Entry, error) {
 	if l.parent == nil || !slices.ContainsFunc(entries, func(e *Entry) bool { return e != nil && e.Type == metaType }) {
 		return entries, nil
 	}
@@ -135,7 +135,7 @@ func (l *fileLog) takeMeta(entries []*Entry) ([]*Entry, error) {
 
 // Append implements [Log].
 func (l *fileLog) Append(entries ...*Entry) error {
-	entries, err := l.takeMeta(entries)
+	entries, err := l.writeMeta(entries)
 	if err != nil {
 		return err
 	}

@@ -214,7 +214,7 @@ func (f *Files) create(meta Meta) (*fileLog, error) {
 			continue
 		}
 		if err == nil {
-			err = taken(root, p, file)
+			err = isDuplicate(root, p, file)
 		}
 		if err == nil {
 			if at, there := f.lookup(root, p.id, nil); there == nil && (at.packed || at.name() != p.name()) { // compressed, or in the older layout
@@ -254,9 +254,9 @@ func beginAgain(file *os.File) error {
 	return file.Truncate(whole)
 }
 
-// taken returns an error if a new file is not the only one with its id. If two are created
+// isDuplicate returns an error if a new file is not the only one with its id. If two are created
 // concurrently in two projects, each finds the other, and neither continues.
-func taken(root *os.Root, p place, file *os.File) error {
+func isDuplicate(root *os.Root, p place, file *os.File) error {
 	if err := beginAgain(file); err != nil {
 		return err
 	}

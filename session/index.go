@@ -124,7 +124,7 @@ func scanFrom(file io.ReaderAt, size int64, x *index) (*scan, int64, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		s.take(h, span{k.Off, k.Len})
+		s.addRecord(h, span{k.Off, k.Len})
 	}
 	s.kept = len(s.nodes)
 	end, err := s.read(io.NewSectionReader(file, x.Boundary, size-x.Boundary), x.Boundary)

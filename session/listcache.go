@@ -28,7 +28,7 @@ type listCache struct {
 
 type cachedDigest struct {
 	Size, Nanos int64
-	Kept        *kept
+	Kept        *storedSummary
 }
 
 type listCacheFile struct {
@@ -63,7 +63,7 @@ func (c *listCache) digest(f *Files, root *os.Root, p place) (*digest, error) {
 	d, err := f.digestPlace(root, p)
 	if err == nil {
 		c.mu.Lock()
-		c.fresh[p.name()] = cachedDigest{Size: p.size, Nanos: p.mtime.UnixNano(), Kept: keptOf(d)}
+		c.fresh[p.name()] = cachedDigest{Size: p.size, Nanos: p.mtime.UnixNano(), Kept: storedDigest(d)}
 		c.mu.Unlock()
 	}
 	return d, err

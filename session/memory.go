@@ -44,7 +44,7 @@ type memoryLog struct {
 	uuids    map[string]struct{}
 	size     int64
 	modified time.Time
-	summary  kept
+	summary  storedSummary
 }
 
 // Append implements [Store].
@@ -103,7 +103,7 @@ func (s *memoryShard) append(key Key, records []sparse, now time.Time) {
 		l.records = append(l.records, r)
 		l.size += int64(r.size()) + 1
 		if key.Sub == "" {
-			l.summary.fold(r.text)
+			l.summary.add(r.text)
 		}
 	}
 	l.modified = now

@@ -136,14 +136,14 @@ func readAbout(root *os.Root, id string) *oldAbout {
 		file.Close()
 		var m map[string]json.RawMessage
 		if err == nil && json.Unmarshal(text, &m) == nil {
-			about.take(m)
+			about.readMembers(m)
 		}
 	}
 	return about
 }
 
-// take parses the members of such a file.
-func (a *oldAbout) take(m map[string]json.RawMessage) {
+// readMembers parses the members of such a file.
+func (a *oldAbout) readMembers(m map[string]json.RawMessage) {
 	first := func(names ...string) string {
 		for _, name := range names {
 			if s := textOf(m[name]); s != "" {

@@ -76,7 +76,7 @@ func (f *Files) pack(ctx context.Context, root *os.Root, p place) (int64, error)
 	}
 	z := gzip.NewWriter(out)
 	z.ModTime = p.mtime
-	z.Extra, _ = json.Marshal(packedHead{Size: p.size, Nanos: p.mtime.UnixNano(), Kept: keptOf(d)})
+	z.Extra, _ = json.Marshal(packedHead{Size: p.size, Nanos: p.mtime.UnixNano(), Kept: storedDigest(d)})
 	if len(z.Extra) > 60_000 {
 		z.Extra = nil
 	}
@@ -117,13 +117,13 @@ func (u *until) Read(p []byte) (int, error) {
 
 // A packedHead is the header of a compressed session.
 type packedHead struct {
-	Size  int64 `json:"size"`
-	Nanos int64 `json:"nanos"` // time of the last write
-	Kept  *kept `json:"kept"`
+	Size  int64          `json:"size"`
+	Nanos int64          `json:"nanos"` // time of the last write
+	Kept  *storedSummary `json:"kept"`
 }
 
-func keptOf(d *digest) *kept {
-	k := &kept{
+func storedDigest(d *digest) *storedSummary {
+	k := &storedSummary{
 		Begun: true, Sidechain: d.sidechain, Conversation: d.conversation, CustomTitle: d.customTitle, AITitle: d.aiTitle, LastPrompt: d.lastPrompt,
 		Summary: d.summary, FirstPrompt: d.firstPrompt, Branch: d.branch, Cwd: d.cwd, Tag: d.tag, Entrypoint: d.entrypoint,
 	}
@@ -150,7 +150,7 @@ func readPacked(root *os.Root, p place) (*packedHead, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.Kept = keptOf(digestOf(all, all))
+		h.Kept = storedDigest(digestOf(all, all))
 		h.Nanos = p.mtime.UnixNano()
 	}
 	return h, nil

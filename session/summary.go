@@ -10,8 +10,8 @@ import (
 	"github.com/parley-go/parley/internal/rawjson"
 )
 
-// kept is a digest in the form in which a store stores it.
-type kept struct {
+// storedSummary is a digest in the form in which a store stores it.
+type storedSummary struct {
 	Begun        bool   `json:"begun,omitempty"`
 	Sidechain    bool   `json:"sidechain,omitempty"`
 	Conversation bool   `json:"conversation,omitempty"`
@@ -32,16 +32,16 @@ type kept struct {
 // [Summarizer]. data is its previous result, nil for a new session, and is not changed.
 // A store must not call it concurrently for the same session.
 func Fold(data json.RawMessage, records []json.RawMessage) json.RawMessage {
-	var k kept
+	var k storedSummary
 	json.Unmarshal(data, &k) // start again if it is malformed
 	for _, r := range records {
-		k.fold(r)
+		k.add(r)
 	}
 	out, _ := json.Marshal(&k) // cannot fail: texts and booleans only
 	return out
 }
 
-func (k *kept) fold(record []byte) {
+func (k *storedSummary) add(record []byte) {
 	var p peeked
 	p.read(record)
 	if p.typ == "" {
@@ -79,7 +79,7 @@ func (k *kept) fold(record []byte) {
 	}
 }
 
-func (k *kept) digest() *digest {
+func (k *storedSummary) digest() *digest {
 	d := &digest{
 		sidechain: k.Sidechain, conversation: k.Conversation, customTitle: k.CustomTitle, aiTitle: k.AITitle, lastPrompt: k.LastPrompt,
 		summary: k.Summary, firstPrompt: k.FirstPrompt, branch: k.Branch, cwd: k.Cwd, tag: k.Tag, entrypoint: k.Entrypoint,
@@ -112,7 +112,7 @@ func newDigester(ctx context.Context, s Store) (*digester, error) {
 }
 
 func (d *digester) digest(ctx context.Context, l Listed) (*digest, error) {
-	var k kept
+	var k storedSummary
 	if s, ok := d.summaries[l.Key]; ok && !s.Modified.Before(l.Modified) && json.Unmarshal(s.Data, &k) == nil && k.Begun {
 		return k.digest(), nil
 	}

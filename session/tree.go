@@ -368,28 +368,28 @@ func (s *scan) link() {
 // add adds a record, or holds it back until the rest of its batch is there.
 func (s *scan) add(h head, at span) {
 	if s.batchLeft > 0 && h.more != s.batchLeft-1 {
-		s.takeBatch()
+		s.addBatch()
 	}
 	if h.more > 0 && !h.forked {
 		if s.batchLeft == 0 {
 			s.batchStart = at.off
 		}
 		s.batchLeft = h.more
-		s.batch = append(s.batch, func() { s.take(h, at) })
+		s.batch = append(s.batch, func() { s.addRecord(h, at) })
 		return
 	}
-	s.takeBatch()
-	s.take(h, at)
+	s.addBatch()
+	s.addRecord(h, at)
 }
 
-func (s *scan) takeBatch() {
+func (s *scan) addBatch() {
 	for _, f := range s.batch {
 		f()
 	}
 	s.batch, s.batchLeft = nil, 0
 }
 
-func (s *scan) take(h head, at span) {
+func (s *scan) addRecord(h head, at span) {
 	if h.uuid == "" || !inTree(h.typ) {
 		s.loose[h.typ] = at
 		switch h.typ {

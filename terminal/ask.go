@@ -76,8 +76,8 @@ func (s *screen) ask(a *hub.Ask) {
 	s.asks = append(s.asks, q)
 }
 
-// answered removes a question that was answered, here or elsewhere.
-func (s *screen) answered(ans *hub.Answer) {
+// removeQuestion removes a question that was answered, here or elsewhere.
+func (s *screen) removeQuestion(ans *hub.Answer) {
 	for i, q := range s.asks {
 		if q.ask == nil || q.ask.ID != ans.Ask {
 			continue

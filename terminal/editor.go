@@ -319,7 +319,7 @@ func (e *editor) key(k key) bool {
 	case "ctrl+t":
 		e.transpose()
 	case "ctrl+_", "ctrl+/", "ctrl+-", "ctrl+shift+-", "ctrl+7":
-		e.takeBack()
+		e.undoChange()
 	case "shift+enter", "alt+enter", "ctrl+j", "alt+shift+enter", "ctrl+enter":
 		e.insert("\n")
 	default:
@@ -349,7 +349,7 @@ func (e *editor) transpose() {
 	e.pos = to
 }
 
-func (e *editor) takeBack() {
+func (e *editor) undoChange() {
 	for n := len(e.undo); n > 0; n = len(e.undo) {
 		s := e.undo[n-1]
 		e.undo = e.undo[:n-1]

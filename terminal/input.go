@@ -167,7 +167,7 @@ func (s *screen) escape() {
 	switch {
 	case s.t.busy:
 		if len(s.queued) > 0 && s.ed.empty() {
-			s.takeBackQueued()
+			s.editQueued()
 			return
 		}
 		s.interrupt()
@@ -185,8 +185,8 @@ func (s *screen) escape() {
 	}
 }
 
-// takeBackQueued puts the last queued prompt back into the editor.
-func (s *screen) takeBackQueued() {
+// editQueued puts the last queued prompt back into the editor.
+func (s *screen) editQueued() {
 	q := s.queued[len(s.queued)-1]
 	to := s.session
 	s.inOrder(func(ctx context.Context) func() { // it may not have arrived yet

@@ -450,7 +450,7 @@ func (s *screen) loop(signals <-chan os.Signal) {
 		case <-s.keys.ended:
 			s.done = true
 		case <-s.inbox.bell:
-			for _, e := range s.inbox.take() {
+			for _, e := range s.inbox.drain() {
 				s.entry(e)
 			}
 		case f := <-s.posted:
@@ -599,7 +599,7 @@ func (s *screen) entry(e hub.Entry) {
 		}
 	case hub.KindAnswer:
 		if ans := decode[hub.Answer](e); ans != nil {
-			s.answered(ans)
+			s.removeQuestion(ans)
 		}
 	case hub.KindEnded:
 		if x := decode[hub.Ended](e); x != nil {
@@ -874,7 +874,7 @@ func (b *inbox) put(e hub.Entry) {
 	}
 }
 
-func (b *inbox) take() []hub.Entry {
+func (b *inbox) drain() []hub.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := b.list

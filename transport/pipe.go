@@ -275,7 +275,7 @@ func (s *stream) await() {
 	for {
 		s.mu.Lock()
 		if s.broken || s.finished || s.off < len(s.buf) {
-			wake(s.readable)
+			notify(s.readable)
 			s.mu.Unlock()
 			return
 		}
@@ -296,7 +296,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		s.mu.Lock()
 		switch {
 		case s.broken:
-			wake(s.readable)
+			notify(s.readable)
 			s.mu.Unlock()
 			return 0, ErrClosed
 		case s.off < len(s.buf):
@@ -306,13 +306,13 @@ func (s *stream) Read(p []byte) (int, error) {
 				spareBuffers.Put(&spare)
 				s.buf, s.off = nil, 0
 			} else {
-				wake(s.readable)
+				notify(s.readable)
 			}
-			wake(s.writable)
+			notify(s.writable)
 			s.mu.Unlock()
 			return n, nil
 		case s.finished:
-			wake(s.readable)
+			notify(s.readable)
 			s.mu.Unlock()
 			return 0, io.EOF
 		}
@@ -340,12 +340,12 @@ func (s *stream) Write(p []byte) (n int, err error) {
 				}
 				s.buf = append(s.buf, p[n:n+k]...)
 				n += k
-				wake(s.readable)
+				notify(s.readable)
 			}
 		}
 		full := len(s.buf)-s.off == PipeBuffer
 		if err != nil || !full {
-			wake(s.writable)
+			notify(s.writable)
 		}
 		s.mu.Unlock()
 		if err != nil || n == len(p) {
@@ -360,8 +360,8 @@ func (s *stream) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.finished = true
-	wake(s.readable)
-	wake(s.writable)
+	notify(s.readable)
+	notify(s.writable)
 }
 
 // breakOff ends the stream for the reader: nothing is read any more.
@@ -370,6 +370,6 @@ func (s *stream) breakOff() {
 	defer s.mu.Unlock()
 	s.broken = true
 	s.buf, s.off = nil, 0
-	wake(s.readable)
-	wake(s.writable)
+	notify(s.readable)
+	notify(s.writable)
 }

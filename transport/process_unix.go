@@ -189,7 +189,7 @@ func (w *watchdog) add(group int, id string) {
 	if len(w.groups) == 1 {
 		w.timer = time.AfterFunc(watchdogDelay, w.begin)
 	} else {
-		w.tell("+ %d %s\n", group, id)
+		w.signal("+ %d %s\n", group, id)
 	}
 }
 
@@ -202,13 +202,13 @@ func (w *watchdog) begin() {
 	}
 	w.start()
 	for group, id := range w.groups {
-		w.tell("+ %d %s\n", group, id)
+		w.signal("+ %d %s\n", group, id)
 	}
 }
 
 func (w *watchdog) remove(group int) {
 	w.mu.Lock()
-	w.tell("- %d\n", group)
+	w.signal("- %d\n", group)
 	var pipe *os.File
 	var proc *os.Process
 	if delete(w.groups, group); len(w.groups) == 0 {
@@ -254,9 +254,9 @@ func (w *watchdog) start() {
 	w.pipe, w.proc = pipe, proc
 }
 
-// tell sends the shell a line. The caller holds mu. It ignores errors of a watchdog
+// signal sends the shell a line. The caller holds mu. It ignores errors of a watchdog
 // that was killed, because the watchdog is only the second safety net.
-func (w *watchdog) tell(format string, args ...any) {
+func (w *watchdog) signal(format string, args ...any) {
 	if w.pipe != nil {
 		w.pipe.SetWriteDeadline(time.Now().Add(time.Second))
 		fmt.Fprintf(w.pipe, format, args...)

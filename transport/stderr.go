@@ -160,7 +160,7 @@ func (q *lineQueue) run(deliver func(string)) {
 	defer close(q.gone)
 	defer q.abandon() // if the callback calls runtime.Goexit
 	for {
-		line, ok, over := q.take()
+		line, ok, over := q.next()
 		switch {
 		case ok:
 			deliver(line)
@@ -172,8 +172,8 @@ func (q *lineQueue) run(deliver func(string)) {
 	}
 }
 
-// take returns the next line; over reports that none will come.
-func (q *lineQueue) take() (line string, ok, over bool) {
+// next returns the next line; over reports that none will come.
+func (q *lineQueue) next() (line string, ok, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ended || len(q.queue) == 0 {
@@ -241,7 +241,7 @@ func (q *lineQueue) reportMissing() {
 func (q *lineQueue) put(line string) {
 	q.queue = append(q.queue, line)
 	q.size += len(line) + 1
-	wake(q.ready)
+	notify(q.ready)
 }
 
 // close delivers the remaining lines. A callback that is too slow loses the rest, and
@@ -254,7 +254,7 @@ func (q *lineQueue) close() {
 		}
 		q.reportMissing()
 		q.closed = true
-		wake(q.ready)
+		notify(q.ready)
 	}
 	q.mu.Unlock()
 	for range 2 {
@@ -275,7 +275,7 @@ func (q *lineQueue) abandon() {
 	q.total += len(q.queue)
 	q.queue, q.size = nil, 0
 	q.closed, q.ended = true, true
-	wake(q.ready)
+	notify(q.ready)
 }
 
 // lost returns how many lines were dropped.
@@ -285,8 +285,8 @@ func (q *lineQueue) lost() int {
 	return q.total
 }
 
-// wake puts a token into a channel that has room for one.
-func wake(c chan struct{}) {
+// notify puts a token into a channel that has room for one.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -695,7 +695,7 @@ func encodeObject(dst []byte, v reflect.Value) (_ []byte, err error) {
 				continue // written with the other extra members
 			}
 		}
-		text, skip := o.oddText(i, f, fv, zero)
+		text, skip := o.unusualText(i, f, fv, zero)
 		switch {
 		case skip:
 			raw, ok := o.Extra[f.name]
@@ -727,9 +727,9 @@ func encodeObject(dst []byte, v reflect.Value) (_ []byte, err error) {
 	return append(dst, '}'), nil
 }
 
-// oddText returns the text that a field is to be written with if its usual
+// unusualText returns the text that a field is to be written with if its usual
 // encoding is not the one, and whether it is to be left out.
-func (o *Open) oddText(i int, f *field, fv reflect.Value, zero bool) (text string, skip bool) {
+func (o *Open) unusualText(i int, f *field, fv reflect.Value, zero bool) (text string, skip bool) {
 	for _, k := range o.odd {
 		if int(k.field) != i {
 			continue

@@ -54,7 +54,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 	}
 	defer exportTelemetry(ctx, p, &cfg, flags.Debug || flags.DebugToStderr)()
 	if flags.OutputFormat != "stream-json" && isTerminal(p.stderr) {
-		cfg.OnIndexing = func(done, total int64) { tellIndexing(p.stderr, done, total) }
+		cfg.OnIndexing = func(done, total int64) { showIndexing(p.stderr, done, total) }
 	}
 	person := flags.OutputFormat == "text" && isTerminal(p.stdout) && !flags.InitOnly
 	if person = person && flags.SDKURL == ""; person && !flags.Print && isTerminal(p.stdin) {
@@ -178,9 +178,9 @@ func ofServer(args []string) (kept []string) {
 	return kept
 }
 
-// tellIndexing shows the progress of reading a long session, on one line that
+// showIndexing shows the progress of reading a long session, on one line that
 // disappears.
-func tellIndexing(w io.Writer, done, total int64) {
+func showIndexing(w io.Writer, done, total int64) {
 	text := fmt.Sprintf("Reading a long session: %d %%", 100*done/max(1, total))
 	if done >= total {
 		text = ""

@@ -84,8 +84,8 @@ func completion(ctx context.Context, p *process, args []string) error {
 
 // takeSession has the commands whose argument is a session: a stored one, or one of the hub.
 var takeSession = map[string]func(context.Context, *process) [][2]string{
-	"sessions show": keptSessions, "sessions rename": keptSessions, "sessions tag": keptSessions, "sessions fork": keptSessions,
-	"sessions delete": keptSessions, "sessions export": keptSessions, "cost": keptSessions, "policy replay": keptSessions,
+	"sessions show": storedSessions, "sessions rename": storedSessions, "sessions tag": storedSessions, "sessions fork": storedSessions,
+	"sessions delete": storedSessions, "sessions export": storedSessions, "cost": storedSessions, "policy replay": storedSessions,
 	"attach": hubSessions, "logs": hubSessions, "stop": hubSessions, "rm": hubSessions,
 	"worktrees merge": hubSessions, "worktrees rm": hubSessions, "schedules add": hubSessions,
 }
@@ -211,7 +211,7 @@ func flagValues(ctx context.Context, p *process, f cli.Info) (all [][2]string) {
 	case "--agent":
 		return agentNames(p)
 	case "--resume":
-		return keptSessions(ctx, p)
+		return storedSessions(ctx, p)
 	case "--permission-mode":
 		f.Choices = []string{"default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"}
 	}
@@ -251,7 +251,7 @@ func agentNames(p *process) (all [][2]string) {
 	return all
 }
 
-func keptSessions(ctx context.Context, p *process) (all [][2]string) {
+func storedSessions(ctx context.Context, p *process) (all [][2]string) {
 	store, cwd, err := sessionFiles(p)
 	if err != nil {
 		return nil

@@ -64,7 +64,7 @@ type doctor struct {
 	findings []finding
 }
 
-func (d *doctor) say(name string, s state, do, format string, args ...any) {
+func (d *doctor) report(name string, s state, do, format string, args ...any) {
 	d.findings = append(d.findings, finding{name, s, terminal.VisibleLines(fmt.Sprintf(format, args...)), terminal.VisibleLines(do)})
 }
 
@@ -90,7 +90,7 @@ func doctorCommand(ctx context.Context, p *process, args []string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	d := &doctor{p: p, cfg: cfg, flags: flags, args: rest}
-	d.say("parley", fine, "", "%s, as Claude Code %s, %s %s/%s", ownVersion(), theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	d.report("parley", fine, "", "%s, as Claude Code %s, %s %s/%s", ownVersion(), theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	d.lookForCLI(ctx)
 	if s := d.readSettings(); s != nil { // nothing starts without settings
 		d.connect(ctx)
@@ -142,10 +142,10 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 		self, _ := os.Executable()
 		do := fmt.Sprintf("SDKs start nothing by themselves. This program is an agent: put it on the PATH, or set CLAUDE_BIN=%s", self)
 		if d.p.getenv("CLAUDE_BIN") != "" {
-			d.say("cli", broken, "fix CLAUDE_BIN, or unset it", "CLAUDE_BIN names %s, which cannot be started", d.p.getenv("CLAUDE_BIN"))
+			d.report("cli", broken, "fix CLAUDE_BIN, or unset it", "CLAUDE_BIN names %s, which cannot be started", d.p.getenv("CLAUDE_BIN"))
 			return
 		}
-		d.say("cli", noted, do, "neither claude nor parley is where SDKs look")
+		d.report("cli", noted, do, "neither claude nor parley is where SDKs look")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -155,10 +155,10 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 	out, err := cmd.Output()
 	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	if err != nil || version == "" {
-		d.say("cli", broken, "run it yourself to see why, or name another one in CLAUDE_BIN", "SDKs start %s, which does not print its version (%v)", path, cmp.Or(err, errors.New("no output")))
+		d.report("cli", broken, "run it yourself to see why, or name another one in CLAUDE_BIN", "SDKs start %s, which does not print its version (%v)", path, cmp.Or(err, errors.New("no output")))
 		return
 	}
-	d.say("cli", fine, "", "SDKs start %s, version %s", path, version)
+	d.report("cli", fine, "", "SDKs start %s, version %s", path, version)
 }
 
 // readSettings reports the settings that apply, and their parts without effect. It
@@ -166,7 +166,7 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 func (d *doctor) readSettings() *settings.Settings {
 	s, err := agent.ReadSettings(d.cfg, d.args...)
 	if err != nil {
-		d.say("settings", broken, "no agent starts until this is fixed: a file that cannot be read may hold a restriction", "%v", err)
+		d.report("settings", broken, "no agent starts until this is fixed: a file that cannot be read may hold a restriction", "%v", err)
 		return nil
 	}
 	var files []string
@@ -174,28 +174,28 @@ func (d *doctor) readSettings() *settings.Settings {
 		files = append(files, o.File)
 	}
 	if len(files) == 0 {
-		d.say("settings", fine, "", "none: what no flag allows is asked. parley init makes a file")
+		d.report("settings", fine, "", "none: what no flag allows is asked. parley init makes a file")
 	} else {
-		d.say("settings", fine, "", "%s", strings.Join(files, "\n"))
+		d.report("settings", fine, "", "%s", strings.Join(files, "\n"))
 	}
 	if names, at := s.Unknown(); len(names) > 0 {
 		var lines []string
 		for i, n := range names {
 			lines = append(lines, fmt.Sprintf("%s (%v)", n, at[i]))
 		}
-		d.say("settings", noted, "look for typing errors; what another program reads may stay", "not known to this version: %s", strings.Join(lines, ", "))
+		d.report("settings", noted, "look for typing errors; what another program reads may stay", "not known to this version: %s", strings.Join(lines, ", "))
 	}
 	inert := 0
-	for _, item := range s.Inert() {
+	for _, item := range s.Untrusted() {
 		if !item.Never {
 			inert++
 		}
 	}
 	switch n := len(s.Brought()); {
 	case inert > 0:
-		d.say("trust", noted, "parley trust shows all of it, and asks", "%d of %d things that this project brings have no effect, because nobody trusted them", inert, n)
+		d.report("trust", noted, "parley trust shows all of it, and asks", "%d of %d things that this project brings have no effect, because nobody trusted them", inert, n)
 	case n > 0:
-		d.say("trust", fine, "", "what this project brings is trusted as it is now")
+		d.report("trust", fine, "", "what this project brings is trusted as it is now")
 	}
 	return s
 }
@@ -212,16 +212,16 @@ func (d *doctor) connect(ctx context.Context) {
 		}),
 	})
 	if err != nil {
-		d.say("agent", broken, "", "it does not start: %s", firstLines(err.Error(), 6))
+		d.report("agent", broken, "", "it does not start: %s", firstLines(err.Error(), 6))
 		return
 	}
 	defer c.Close()
 	r, err := c.Initialized()
 	if err != nil {
-		d.say("agent", broken, "", "it does not answer: %v", err)
+		d.report("agent", broken, "", "it does not answer: %v", err)
 		return
 	}
-	d.say("agent", fine, "", "it starts, with %d models and %d commands", len(r.Models), len(r.Commands))
+	d.report("agent", fine, "", "it starts, with %d models and %d commands", len(r.Models), len(r.Commands))
 	d.credentials(r.Account)
 	d.servers(ctx, c)
 }
@@ -234,22 +234,22 @@ func (d *doctor) credentials(a *wire.AccountInfo) {
 	}
 	switch {
 	case a == nil:
-		d.say("model", noted, "", "the agent does not say who answers")
+		d.report("model", noted, "", "the agent does not say who answers")
 	case d.flags.Provider == "script":
-		d.say("model", fine, "", "a script answers: %s", d.flags.Script)
+		d.report("model", fine, "", "a script answers: %s", d.flags.Script)
 	case a.APIProvider != "firstParty":
-		d.say("model", noted, "ask something to see that it works: parley -p hello", "%s answers; whether its credentials are good shows the first prompt (docs/providers.md)", cmp.Or(a.APIProvider, d.flags.Provider))
+		d.report("model", noted, "ask something to see that it works: parley -p hello", "%s answers; whether its credentials are good shows the first prompt (docs/providers.md)", cmp.Or(a.APIProvider, d.flags.Provider))
 	case a.APIKeySource != "none" && a.APIKeySource != "":
-		d.say("model", fine, "", "a key from %s%s; whether the API takes it shows the first prompt", a.APIKeySource, at)
+		d.report("model", fine, "", "a key from %s%s; whether the API takes it shows the first prompt", a.APIKeySource, at)
 	case a.TokenSource != "none" && a.TokenSource != "":
-		d.say("model", fine, "", "a token from %s%s; whether the API takes it shows the first prompt", a.TokenSource, at)
+		d.report("model", fine, "", "a token from %s%s; whether the API takes it shows the first prompt", a.TokenSource, at)
 	default:
-		d.say("model", broken, "set ANTHROPIC_API_KEY, or apiKeyHelper in your settings to a command that prints a key;\n"+
+		d.report("model", broken, "set ANTHROPIC_API_KEY, or apiKeyHelper in your settings to a command that prints a key;\n"+
 			"or take another model: --provider openai --base-url URL, bedrock, vertex;\nor none at all: parley demo, parley help script", "no key%s", at)
 	}
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
 		if v := d.p.getenv(name); v != "" {
-			d.say("proxy", noted, "", "requests go through %s (%s)", redacted(v), name)
+			d.report("proxy", noted, "", "requests go through %s (%s)", redacted(v), name)
 			break
 		}
 	}
@@ -272,7 +272,7 @@ func (d *doctor) servers(ctx context.Context, c *parley.Client) {
 	for {
 		var err error
 		if all, err = c.MCPStatus(ctx); err != nil {
-			d.say("mcp", broken, "", "%v", err)
+			d.report("mcp", broken, "", "%v", err)
 			return
 		}
 		if !slices.ContainsFunc(all, func(s *wire.MCPServerStatus) bool { return s.Status == "pending" }) {
@@ -281,18 +281,18 @@ func (d *doctor) servers(ctx context.Context, c *parley.Client) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if len(all) == 0 {
-		d.say("mcp", fine, "", "no servers (docs/mcp.md says how to name some)")
+		d.report("mcp", fine, "", "no servers (docs/mcp.md says how to name some)")
 	}
 	for _, s := range all {
 		switch s.Status {
 		case "connected":
-			d.say("mcp", fine, "", "%s is connected, with %d tools", s.Name, len(s.Tools))
+			d.report("mcp", fine, "", "%s is connected, with %d tools", s.Name, len(s.Tools))
 		case "needs-auth":
-			d.say("mcp", noted, "add a header with a token to its configuration", "%s wants to know who you are", s.Name)
+			d.report("mcp", noted, "add a header with a token to its configuration", "%s wants to know who you are", s.Name)
 		case "disabled":
-			d.say("mcp", noted, "", "%s is switched off", s.Name)
+			d.report("mcp", noted, "", "%s is switched off", s.Name)
 		default:
-			d.say("mcp", broken, "run its command yourself to see what it says, or take it out of the configuration", "%s: %s", s.Name, cmp.Or(s.Error, string(s.Status)))
+			d.report("mcp", broken, "run its command yourself to see what it says, or take it out of the configuration", "%s: %s", s.Name, cmp.Or(s.Error, string(s.Status)))
 		}
 	}
 }
@@ -303,11 +303,11 @@ func (d *doctor) tryWall() {
 	defer w.Close()
 	switch r := w.Report(); {
 	case r.Kind == sandbox.None:
-		d.say("wall", noted, "on Linux use a kernel with Landlock (5.13 or newer)", "%s; only a few literal commands run without a question", strings.Join(r.Missing, "; "))
+		d.report("wall", noted, "on Linux use a kernel with Landlock (5.13 or newer)", "%s; only a few literal commands run without a question", strings.Join(r.Missing, "; "))
 	case len(r.Missing) > 0:
-		d.say("wall", noted, "", "commands that nobody approved run behind %s:\n%s\nnot guaranteed: %s", r.Kind, strings.Join(r.Guarantees, "\n"), strings.Join(r.Missing, "; "))
+		d.report("wall", noted, "", "commands that nobody approved run behind %s:\n%s\nnot guaranteed: %s", r.Kind, strings.Join(r.Guarantees, "\n"), strings.Join(r.Missing, "; "))
 	default:
-		d.say("wall", fine, "", "commands that nobody approved run behind %s:\n%s", r.Kind, strings.Join(r.Guarantees, "\n"))
+		d.report("wall", fine, "", "commands that nobody approved run behind %s:\n%s", r.Kind, strings.Join(r.Guarantees, "\n"))
 	}
 }
 
@@ -316,7 +316,7 @@ func (d *doctor) trySandbox(s *settings.Settings) {
 	raw, _ := s.Get("sandbox")
 	wanted, err := sandbox.Parse(raw)
 	if err != nil {
-		d.say("sandbox", broken, "", "%v", err)
+		d.report("sandbox", broken, "", "%v", err)
 		return
 	}
 	asked := wanted.Enabled
@@ -325,20 +325,20 @@ func (d *doctor) trySandbox(s *settings.Settings) {
 	try.Enabled, try.FailIfUnavailable = true, &no
 	box, err := sandbox.New(sandbox.Options{Settings: &try, Dir: d.cfg.Cwd, Home: d.cfg.Home, Path: d.p.getenv("PATH")})
 	if err != nil {
-		d.say("sandbox", broken, "", "%v", err)
+		d.report("sandbox", broken, "", "%v", err)
 		return
 	}
 	defer box.Close()
 	r := box.Report()
 	switch {
 	case !box.Active() && required:
-		d.say("sandbox", broken, "install bubblewrap, or say \"failIfUnavailable\": false in the settings to go without", "the settings want one, and there is none here: %s", strings.Join(r.Missing, "; "))
+		d.report("sandbox", broken, "install bubblewrap, or say \"failIfUnavailable\": false in the settings to go without", "the settings want one, and there is none here: %s", strings.Join(r.Missing, "; "))
 	case !box.Active():
-		d.say("sandbox", noted, "on Linux install bubblewrap; elsewhere run agents in a container", "there is none here, so that rules are all that stands between commands and this machine")
+		d.report("sandbox", noted, "on Linux install bubblewrap; elsewhere run agents in a container", "there is none here, so that rules are all that stands between commands and this machine")
 	case len(r.Missing) > 0:
-		d.say("sandbox", noted, "install bubblewrap to have all of it", "%s works, but does not hold %s%s", r.Kind, strings.Join(r.Missing, "; "), offBy(asked))
+		d.report("sandbox", noted, "install bubblewrap to have all of it", "%s works, but does not hold %s%s", r.Kind, strings.Join(r.Missing, "; "), offBy(asked))
 	default:
-		d.say("sandbox", fine, "", "%s works%s", r.Kind, offBy(asked))
+		d.report("sandbox", fine, "", "%s works%s", r.Kind, offBy(asked))
 	}
 }
 
@@ -354,7 +354,7 @@ func offBy(asked bool) string {
 func (d *doctor) countSessions(ctx context.Context) {
 	dir := d.cfg.ConfigDir()
 	if dir == "" {
-		d.say("sessions", noted, "set HOME or CLAUDE_CONFIG_DIR", "no home directory to keep them in")
+		d.report("sessions", noted, "set HOME or CLAUDE_CONFIG_DIR", "no home directory to keep them in")
 		return
 	}
 	all, err := session.List(ctx, &session.Files{Dir: dir}, nil)
@@ -362,10 +362,10 @@ func (d *doctor) countSessions(ctx context.Context) {
 		err = writable(filepath.Join(dir, "projects"))
 	}
 	if err != nil {
-		d.say("sessions", broken, "fix the rights of the directory, or name another in CLAUDE_CONFIG_DIR", "%v", err)
+		d.report("sessions", broken, "fix the rights of the directory, or name another in CLAUDE_CONFIG_DIR", "%v", err)
 		return
 	}
-	d.say("sessions", fine, "", "%d in %s", len(all), dir)
+	d.report("sessions", fine, "", "%d in %s", len(all), dir)
 }
 
 // writable checks whether files can be created in a directory, or in its nearest
@@ -401,13 +401,13 @@ func (d *doctor) lookForPrograms() {
 	} {
 		path, err := lookPath(want.name, d.p.getenv("PATH"))
 		if err != nil {
-			d.say(want.name, want.without, want.do, "it is not on the PATH")
+			d.report(want.name, want.without, want.do, "it is not on the PATH")
 			continue
 		}
-		d.say(want.name, fine, "", "%s", path)
+		d.report(want.name, fine, "", "%s", path)
 	}
 	if err := writable(os.TempDir()); err != nil {
-		d.say("temp", broken, "name a directory that can be written to in TMPDIR", "%v", err)
+		d.report("temp", broken, "name a directory that can be written to in TMPDIR", "%v", err)
 	}
 }
 

@@ -336,7 +336,7 @@ func isBackground(args []string) ([]string, bool) {
 
 // runBackground starts a session in the hub and prints its id.
 func runBackground(ctx context.Context, p *process, args []string) error {
-	args, tree, err := takeWorktree(args)
+	args, tree, err := cutWorktreeFlag(args)
 	if err != nil {
 		return err
 	}
@@ -386,8 +386,8 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	return nil
 }
 
-// takeWorktree returns the command line without --worktree, and its value.
-func takeWorktree(args []string) (rest []string, name string, err error) {
+// cutWorktreeFlag returns the command line without --worktree, and its value.
+func cutWorktreeFlag(args []string) (rest []string, name string, err error) {
 	for i, arg := range args {
 		switch value, long := strings.CutPrefix(arg, "--worktree="); {
 		case arg == "--":
@@ -596,9 +596,9 @@ type openAsks struct {
 	bell chan struct{}
 }
 
-// settle waits until the session is idle and has shown everything that was sent, so that a
+// waitShown waits until the session is idle and has shown everything that was sent, so that a
 // line of a script is what its writer expects: an answer or a prompt.
-func (o *openAsks) settle(ctx context.Context) {
+func (o *openAsks) waitShown(ctx context.Context) {
 	for {
 		o.mu.Lock()
 		settled := o.rest && len(o.sent) == 0
@@ -733,7 +733,7 @@ func typed(ctx context.Context, p *process, c *socket.Client, id string, asks *o
 	for in.Scan() {
 		line := strings.TrimSpace(in.Text())
 		if !isTerminal(p.stdin) {
-			asks.settle(ctx)
+			asks.waitShown(ctx)
 		}
 		var err error
 		if ask := asks.first(); ask != nil && (line == "y" || line == "n" || strings.HasPrefix(line, "n ")) {

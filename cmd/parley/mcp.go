@@ -83,8 +83,8 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 	}
 }
 
-// kept returns the store of logins.
-func kept(p *process) (*agent.Config, *mcp.Logins, error) {
+// openLogins returns the store of logins.
+func openLogins(p *process) (*agent.Config, *mcp.Logins, error) {
 	cfg, err := agentConfig(p)
 	if err != nil {
 		return nil, nil, err
@@ -101,7 +101,7 @@ func mcpLogin(ctx context.Context, p *process, name string, args []string) error
 	if _, err := cli.Parse(args); err != nil {
 		return usagef("%s", withoutPrefix(err))
 	}
-	cfg, _, err := kept(p)
+	cfg, _, err := openLogins(p)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func mcpLogin(ctx context.Context, p *process, name string, args []string) error
 
 // mcpLogins lists the stored logins.
 func mcpLogins(p *process) error {
-	_, logins, err := kept(p)
+	_, logins, err := openLogins(p)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func mcpLogins(p *process) error {
 
 // mcpLogout removes the logins to the servers with a name, and revokes their tokens.
 func mcpLogout(ctx context.Context, p *process, name string) error {
-	cfg, logins, err := kept(p)
+	cfg, logins, err := openLogins(p)
 	if err != nil {
 		return err
 	}

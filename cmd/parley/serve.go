@@ -196,7 +196,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	}
 	<-ctx.Done()
 	cause := context.Cause(ctx)
-	settle(ctx, h)
+	waitForTurns(ctx, h)
 	work.Wait()
 	s.Close()
 	if f.demo { // nothing of it is stored
@@ -289,8 +289,8 @@ func (f *serveFlags) notices() (func(context.Context, serve.Notice) error, error
 // settleTime is how long running turns may take to end when the server ends.
 const settleTime = 10 * time.Second
 
-// settle waits until no turn is running, up to settleTime.
-func settle(ctx context.Context, h *hub.Hub) {
+// waitForTurns waits until no turn is running, up to settleTime.
+func waitForTurns(ctx context.Context, h *hub.Hub) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	running := map[string]bool{}

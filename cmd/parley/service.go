@@ -113,7 +113,7 @@ func (s *service) run(ctx context.Context, p *process) error {
 
 	// A client may be gone before its last response is sent: let responses that are
 	// nearly done finish, but not stalled ones.
-	idle.settle(500 * time.Millisecond)
+	idle.waitIdle(500 * time.Millisecond)
 	cancelRequests()
 	grace, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -229,8 +229,8 @@ func newIdle(h http.Handler) *idleHandler {
 	return &idleHandler{handler: h, now: make(chan struct{}, 1)}
 }
 
-// settle waits until nothing is being served, up to limit.
-func (h *idleHandler) settle(limit time.Duration) {
+// waitIdle waits until nothing is being served, up to limit.
+func (h *idleHandler) waitIdle(limit time.Duration) {
 	deadline := time.Now().Add(limit)
 	for time.Now().Before(deadline) {
 		h.mu.Lock()

@@ -573,7 +573,7 @@ func (c *command) wait() result {
 		}
 	}
 	if res.err == nil {
-		c.tree.Settle(c.stderr)
+		c.tree.WaitOutput(c.stderr)
 		select { // the rest of its output
 		case <-c.out.ended:
 		case <-time.After(100 * time.Millisecond):

@@ -92,9 +92,9 @@ func (c *hostConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	c.gate.answered(m)
+	c.gate.requestAnswered(m)
 	r, _ := m.(*jsonrpc.Request)
-	if r != nil && c.known(r) {
+	if r != nil && c.answerFromManifest(r) {
 		return nil
 	}
 	life, cancel := context.WithCancel(ctx)
@@ -149,8 +149,8 @@ func response(id jsonrpc.ID, answer json.RawMessage, err error) *jsonrpc.Respons
 	return &jsonrpc.Response{ID: id, Result: m.Result}
 }
 
-// known answers the first requests from the manifest.
-func (c *hostConn) known(r *jsonrpc.Request) bool {
+// answerFromManifest answers the first requests from the manifest.
+func (c *hostConn) answerFromManifest(r *jsonrpc.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.manifest == nil {

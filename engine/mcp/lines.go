@@ -168,7 +168,7 @@ func (c *lineConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	c.gate.answered(m)
+	c.gate.requestAnswered(m)
 	select {
 	case c.outgoing <- append(line, '\n'):
 		return nil
@@ -235,8 +235,8 @@ func (g *gate) pass(m jsonrpc.Message) (jsonrpc.Message, error) {
 	return m, nil
 }
 
-// answered records that a request of the server was answered.
-func (g *gate) answered(m jsonrpc.Message) {
+// requestAnswered records that a request of the server was answered.
+func (g *gate) requestAnswered(m jsonrpc.Message) {
 	if r, ok := m.(*jsonrpc.Response); ok {
 		g.mu.Lock()
 		delete(g.requests, r.ID)

@@ -422,7 +422,7 @@ func (s *server) keepLogin(ctx context.Context, d *loginDir) {
 		}
 	}
 	if err == nil {
-		_, err = d.replace(kept(s.name, s.cfg.URL, l.conf, l.token, l.revoke), func(k *KeptLogin) bool { return k.of(s.name, s.cfg.URL) })
+		_, err = d.replace(storedLogin(s.name, s.cfg.URL, l.conf, l.token, l.revoke), func(k *KeptLogin) bool { return k.of(s.name, s.cfg.URL) })
 	}
 	if l.kept = err == nil; err != nil {
 		s.m.log.Warn("a login to an MCP server cannot be kept", "server", s.name, "error", err)

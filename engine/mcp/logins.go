@@ -43,8 +43,8 @@ type KeptLogin struct {
 	RevokeURL    string   `json:"revokeUrl,omitempty"` // for revoking tokens
 }
 
-// kept returns a login in the form in which it is stored.
-func kept(server, url string, conf *oauth2.Config, t *oauth2.Token, revoke string) *KeptLogin {
+// storedLogin returns a login in the form in which it is stored.
+func storedLogin(server, url string, conf *oauth2.Config, t *oauth2.Token, revoke string) *KeptLogin {
 	return &KeptLogin{Server: server, URL: url, Expires: t.Expiry, Token: t.AccessToken, Refresh: t.RefreshToken,
 		ClientID: conf.ClientID, ClientSecret: conf.ClientSecret, Scopes: conf.Scopes, TokenURL: conf.Endpoint.TokenURL, RevokeURL: revoke}
 }
@@ -148,7 +148,7 @@ func (l *Logins) open(ctx context.Context) (*loginDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := filelock.Take(ctx, root, name+".lock")
+	unlock, err := filelock.Acquire(ctx, root, name+".lock")
 	if err != nil {
 		root.Close()
 		return nil, err

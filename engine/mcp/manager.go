@@ -298,8 +298,8 @@ func (m *Manager) Ready(ctx context.Context) error {
 
 var errClosed = errors.New("mcp: the manager is closed")
 
-// settle waits until none of the servers is connecting.
-func (m *Manager) settle(ctx context.Context, servers ...*server) error {
+// waitConnected waits until none of the servers is connecting.
+func (m *Manager) waitConnected(ctx context.Context, servers ...*server) error {
 	return m.awaitAny(ctx, func() bool {
 		return slices.ContainsFunc(servers, func(s *server) bool { return s.state == wire.MCPPending })
 	})
@@ -405,7 +405,7 @@ func (m *Manager) Reconnect(name string) (settled func(context.Context) error) {
 	m.mu.Unlock()
 	m.notify()
 	return func(ctx context.Context) error {
-		if err := m.settle(ctx, s); err != nil {
+		if err := m.waitConnected(ctx, s); err != nil {
 			return err
 		}
 		m.mu.Lock()
@@ -473,7 +473,7 @@ func (m *Manager) SetDynamic(configs map[string]*wire.MCPServerConfig) (settled 
 	m.mu.Unlock()
 	m.notify()
 	return func(ctx context.Context) (*wire.MCPSetServersResponse, error) {
-		if err := m.settle(ctx, wait...); err != nil {
+		if err := m.waitConnected(ctx, wait...); err != nil {
 			return nil, err
 		}
 		m.mu.Lock()

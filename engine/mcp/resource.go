@@ -95,8 +95,8 @@ func (t *ResourceTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, 
 	return t.run(ctx, call, servers, in.URI)
 }
 
-// tell formats what a tool found for the model; programs receive it unchanged.
-func (t *ResourceTool) tell(call *tool.Call, found any, notes ...string) (*tool.Result, error) {
+// result formats what a tool found for the model; programs receive it unchanged.
+func (t *ResourceTool) result(call *tool.Call, found any, notes ...string) (*tool.Result, error) {
 	body, err := encode(found)
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (t *ResourceTool) list(ctx context.Context, call *tool.Call, servers []*ser
 		text := "There are no resources now. Servers may still have tools."
 		return tool.Text(strings.Join(append([]string{text}, notes...), "\n"), all), nil
 	}
-	return t.tell(call, all, notes...)
+	return t.result(call, all, notes...)
 }
 
 // resources lists the resources of the server: all, or those in a directory.
@@ -261,7 +261,7 @@ func (t *ResourceTool) directory(ctx context.Context, call *tool.Call, servers [
 		r.Server = ""
 		found.Resources = append(found.Resources, r)
 	}
-	return t.tell(call, found)
+	return t.result(call, found)
 }
 
 // A readResource is a part of a resource for programs and the model.

@@ -206,7 +206,7 @@ func (s *server) serve(ctx context.Context, conn *connection) error {
 // live returns the connection, and waits if it is being established.
 func (s *server) live(ctx context.Context) (*connection, error) {
 	for {
-		if err := s.m.settle(ctx, s); err != nil {
+		if err := s.m.waitConnected(ctx, s); err != nil {
 			return nil, err
 		}
 		s.m.mu.Lock()

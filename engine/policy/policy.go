@@ -494,7 +494,7 @@ func (j *judgement) suspectsAccess(r *Rule, a tool.Access) certainty {
 		}
 		return sure(r.names(j.req.Tool) && (matchURL(r.Content, a.URL) || a.Kind == tool.Fetch && suspectURL(r.Content, a.URL)))
 	case a.Name != "":
-		return sure(r.names(j.req.Tool) && r.Means(a.Name))
+		return sure(r.names(j.req.Tool) && r.MatchesName(a.Name))
 	}
 	return no
 }

@@ -36,7 +36,7 @@ func (j *judgement) proved(s *shell.Script) *Rule {
 		if r != nil {
 			last = r
 		}
-		if c.Args[0].Text() == "git" && j.strangeRepository(s) {
+		if c.Args[0].Text() == "git" && j.untrustedRepository(s) {
 			return nil
 		}
 	}
@@ -96,12 +96,12 @@ func (j *judgement) provedCall(s *shell.Script, c *shell.Call) *Rule {
 			continue
 		}
 		covered := !slices.ContainsFunc(c.Danger, func(d shell.Danger) bool { return !p.covers(c, d) }) &&
-			!slices.ContainsFunc(c.Places, func(at shell.Place) bool { return !j.ours(s, at.Word) && !p.covers(c, shell.Danger{Arg: at.Arg}) })
+			!slices.ContainsFunc(c.Places, func(at shell.Place) bool { return !j.writable(s, at.Word) && !p.covers(c, shell.Danger{Arg: at.Arg}) })
 		if covered {
 			return r
 		}
 		for _, at := range c.Places {
-			if !j.ours(s, at.Word) {
+			if !j.writable(s, at.Word) {
 				unprove(s, "no rule allows "+c.Args[0].Text()+" to work at "+at.Word.Text())
 			}
 		}
@@ -109,9 +109,9 @@ func (j *judgement) provedCall(s *shell.Script, c *shell.Call) *Rule {
 	return nil
 }
 
-// ours reports whether a place is below a root and does not configure what programs
+// writable reports whether a place is below a root and does not configure what programs
 // execute.
-func (j *judgement) ours(s *shell.Script, place shell.Word) bool {
+func (j *judgement) writable(s *shell.Script, place shell.Word) bool {
 	if !place.Static() {
 		return false
 	}
@@ -126,9 +126,9 @@ func (j *judgement) ours(s *shell.Script, place shell.Word) bool {
 	return true
 }
 
-// strangeRepository reports whether git may work on a repository that somebody else
+// untrustedRepository reports whether git may work on a repository that somebody else
 // prepared, because git executes its configuration. It records the reason.
-func (j *judgement) strangeRepository(s *shell.Script) bool {
+func (j *judgement) untrustedRepository(s *shell.Script) bool {
 	switch {
 	case len(s.Dirs) > 1 || s.AnyDir && j.req.cwd() != "":
 		unprove(s, "git in another directory does what is configured there")

@@ -184,8 +184,8 @@ func (r *Rule) names(spec *tool.Spec) bool {
 	return alias(r.Tool) == alias(spec.Name)
 }
 
-// Means reports whether a rule about an agent or a skill matches a name, ignoring case.
-func (r *Rule) Means(name string) bool {
+// MatchesName reports whether a rule about an agent or a skill matches a name, ignoring case.
+func (r *Rule) MatchesName(name string) bool {
 	return matchName(strings.ToLower(r.Content), strings.ToLower(name))
 }
 

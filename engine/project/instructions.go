@@ -257,8 +257,8 @@ func (r *conditionalRule) about(path string) bool {
 	})
 }
 
-// Told marks instructions as sent, for example by a resumed session.
-func (c *Context) Told(paths ...string) {
+// MarkSent marks instructions as sent, for example by a resumed session.
+func (c *Context) MarkSent(paths ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range paths {

@@ -111,7 +111,7 @@ func TestInstructions(t *testing.T) {
 		t.Error("told twice:", paths(dir, got))
 	}
 	c.Forget()
-	c.Told(filepath.Join(dir, "sub", "CLAUDE.md"))
+	c.MarkSent(filepath.Join(dir, "sub", "CLAUDE.md"))
 	if got := paths(dir, c.Below(file)); got != ".claude/rules/go.md sub/deep/CLAUDE.md sub/deep/side.md" {
 		t.Error(got)
 	}

@@ -162,13 +162,13 @@ func (s *Settings) again(flag string, keep []File) (*Settings, []error) {
 	errs := next.load()
 	next.before, next.keep = nil, nil
 	if err := next.sift(); err != nil {
-		return s.seen(), append(errs, err)
+		return s.withFileStates(), append(errs, err)
 	}
 	return next, errs
 }
 
-// seen returns the same settings, with the present state of their files.
-func (s *Settings) seen() *Settings {
+// withFileStates returns the same settings, with the present state of their files.
+func (s *Settings) withFileStates() *Settings {
 	same := *s
 	same.places = places(s.opts)
 	return &same

@@ -138,8 +138,8 @@ func TestReloadTrust(t *testing.T) {
 		put(t, path, `{"permissions":{"allow":["Bash(a)","Bash(b)"],"deny":["Bash(c)"]},"env":{"A":"b"}}`)
 		for range 2 { // repeated calls have the same result
 			next, errs := s.Reload(nil)
-			if errs != nil || rulesOf(next) != "deny Bash(c), allow Bash(a)" || len(next.CommandEnv()) != 0 || len(next.Inert()) != 2 {
-				t.Errorf("%s: %v, %s, %v", trust, errs, rulesOf(next), next.Inert())
+			if errs != nil || rulesOf(next) != "deny Bash(c), allow Bash(a)" || len(next.CommandEnv()) != 0 || len(next.Untrusted()) != 2 {
+				t.Errorf("%s: %v, %s, %v", trust, errs, rulesOf(next), next.Untrusted())
 			}
 			if !next.TrustsFile(skill, []byte("x")) {
 				t.Error("a skill is not trusted any more")

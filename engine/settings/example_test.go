@@ -28,7 +28,7 @@ func Example() {
 	for _, r := range s.Rules() {
 		fmt.Println(r.Behavior, r.Text, "line", r.Line)
 	}
-	for _, it := range s.Inert() {
+	for _, it := range s.Untrusted() {
 		fmt.Println("inert:", it.Kind, it.Name, "line", it.Line)
 	}
 	// Output:

@@ -210,7 +210,7 @@ func TestTrust(t *testing.T) {
 		t.Error("files are trusted the wrong way round")
 	}
 	var inert []string
-	for _, it := range s.Inert() {
+	for _, it := range s.Untrusted() {
 		inert = append(inert, it.Kind+" "+it.Name)
 	}
 	for _, want := range []string{"allow Bash", "mode acceptEdits", "directory /", "hook SessionStart bash .claude/start.sh", "env ANTHROPIC_BASE_URL", "setting apiKeyHelper", "setting disableAllHooks", "sandbox sandbox", "mcp server a", "mcp server b"} {
@@ -240,7 +240,7 @@ func TestTrust(t *testing.T) {
 	if env := s.AgentEnv(); len(env) != 0 {
 		t.Errorf("a project gives the agent %v", env)
 	}
-	for _, it := range s.Inert() {
+	for _, it := range s.Untrusted() {
 		if !it.Never {
 			t.Errorf("%+v is inert", it)
 		}

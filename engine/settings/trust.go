@@ -334,8 +334,8 @@ func (s *Settings) Brought() []Item {
 	return items
 }
 
-// Inert returns the items of the project that have no effect.
-func (s *Settings) Inert() []Item {
+// Untrusted returns the items of the project that have no effect.
+func (s *Settings) Untrusted() []Item {
 	return slices.DeleteFunc(s.Brought(), func(it Item) bool { return it.Trusted })
 }
 
@@ -556,7 +556,7 @@ const lockWait = 2 * time.Minute
 func lock(root *os.Root, name string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()
-	return filelock.Take(ctx, root, name)
+	return filelock.Acquire(ctx, root, name)
 }
 
 // change changes the record atomically, one process at a time.

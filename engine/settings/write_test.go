@@ -57,7 +57,7 @@ func TestKeep(t *testing.T) {
 	}
 	// The rule that came with the project is still inert.
 	inert := func() (rules string) {
-		for _, it := range s.Inert() {
+		for _, it := range s.Untrusted() {
 			if it.Kind != "setting" {
 				rules += it.Name
 			}
@@ -202,7 +202,7 @@ func TestNeverOfProject(t *testing.T) {
 			t.Errorf("trust %q: %s", trust, got)
 		}
 		var never []string
-		for _, it := range s.Inert() {
+		for _, it := range s.Untrusted() {
 			if it.Never {
 				never = append(never, it.Name)
 			}

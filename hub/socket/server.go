@@ -37,7 +37,7 @@ func Listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	if err := takeLock(lock, path); err != nil {
+	if err := acquireLock(lock, path); err != nil {
 		lock.Close()
 		return nil, err
 	}
@@ -59,9 +59,9 @@ func Listen(path string) (net.Listener, error) {
 	return &listener{l, lock, dir}, nil
 }
 
-// takeLock acquires the lock of a socket. If a hub was just killed, a process that it was
+// acquireLock acquires the lock of a socket. If a hub was just killed, a process that it was
 // about to start may hold the lock for a moment.
-func takeLock(lock *os.File, path string) error {
+func acquireLock(lock *os.File, path string) error {
 	for until := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		err := filelock.Try(lock)
 		if err == nil {

@@ -312,9 +312,9 @@ var flagTable = []flagGroup{
 	}},
 }
 
-// inert are flags that are accepted because SDKs pass them. Restrictions are never among
+// ignoredFlags are flags that are accepted because SDKs pass them. Restrictions are never among
 // them.
-var inert = map[string]flagKind{
+var ignoredFlags = map[string]flagKind{
 	"--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
 	"--exclude-dynamic-system-prompt-sections": flagBool,
 	"--system-prompt-snapshot":                 flagString, "--plugin-url": flagRepeat,
@@ -323,15 +323,15 @@ var inert = map[string]flagKind{
 	"--file": flagRepeat,
 }
 
-// absent are flags of the official command that are rejected because they would change or
+// refusedFlags are flags of the official command that are rejected because they would change or
 // restrict the agent's behavior.
-var absent = []string{
+var refusedFlags = []string{
 	"--bg", "--background", "--cloud", "--desktop", "--environment", "--from-pr", "--remote-control", "--remote-control-session-name-prefix",
 	"--restricted", "--rewind-files", "--safe-mode", "--teleport", "--tmux", "--await-claim", "--managed-settings-in-initialize",
 }
 
-// meant suggests an existing flag for an unknown one, as words that follow an error.
-func meant(name string) string {
+// suggestFlag suggests an existing flag for an unknown one, as words that follow an error.
+func suggestFlag(name string) string {
 	var names []string
 	for n := range flagsByName() {
 		names = append(names, strings.TrimLeft(n, "-"))
@@ -479,14 +479,14 @@ func Parse(args []string) (*Flags, error) {
 		kind, known := flagBool, spec != nil
 		if known {
 			kind = spec.kind
-		} else if kind, known = inert[name]; !known {
+		} else if kind, known = ignoredFlags[name]; !known {
 			if name == "--rewind-files" {
 				return nil, usage("error: option '%s' is one of the official command that this one does not have. Resume the session and ask for rewind_files, which the SDKs do with rewindFiles.", name)
 			}
-			if slices.Contains(absent, name) {
+			if slices.Contains(refusedFlags, name) {
 				return nil, usage("error: option '%s' is one of the official command that this one does not have. Leave it out.", name)
 			}
-			return nil, usage("error: unknown option '%s'%s", name, meant(name))
+			return nil, usage("error: unknown option '%s'%s", name, suggestFlag(name))
 		}
 		var values []string
 		if joined {
@@ -540,7 +540,7 @@ func Without(args []string, names ...string) (out []string) {
 		name, _, joined := strings.Cut(arg, "=")
 		n := 0
 		if !joined {
-			kind := inert[name]
+			kind := ignoredFlags[name]
 			if spec := byName[name]; spec != nil {
 				kind = spec.kind
 			}

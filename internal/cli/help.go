@@ -59,7 +59,7 @@ func Help() string {
 	}
 	b.WriteString("\nAccepted for compatibility, with no effect:\n ")
 	column := 1
-	for _, name := range slices.Sorted(maps.Keys(inert)) {
+	for _, name := range slices.Sorted(maps.Keys(ignoredFlags)) {
 		if column+1+len(name) > wide {
 			b.WriteString("\n ")
 			column = 1

@@ -31,7 +31,7 @@ func TestFlagRows(t *testing.T) {
 
 // TestInertFlags: flags that SDKs pass and that have no effect here are accepted, and named.
 func TestInertFlags(t *testing.T) {
-	for name, kind := range inert {
+	for name, kind := range ignoredFlags {
 		args := []string{name}
 		if kind != flagBool {
 			args = append(args, "x")

@@ -16,10 +16,10 @@ import (
 // ErrHeld reports that another process holds the lock.
 var ErrHeld = errors.New("filelock: another process holds it")
 
-// Take creates a lock file and locks it. It waits for the lock until ctx ends. The returned
+// Acquire creates a lock file and locks it. It waits for the lock until ctx ends. The returned
 // function releases the lock and removes the file; the lock ends with this process at the
 // latest.
-func Take(ctx context.Context, root *os.Root, name string) (unlock func(), err error) {
+func Acquire(ctx context.Context, root *os.Root, name string) (unlock func(), err error) {
 	for {
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {

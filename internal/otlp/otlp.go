@@ -272,7 +272,7 @@ func (e *Exporter) sendSpans(ctx context.Context) error {
 	if e.tracer == nil {
 		return nil
 	}
-	spans := e.tracer.take()
+	spans := e.tracer.drain()
 	if len(spans) == 0 {
 		return nil
 	}

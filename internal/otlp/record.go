@@ -66,8 +66,8 @@ func (t *tracer) Start(ctx context.Context, name string, opts ...trace.SpanStart
 	return trace.ContextWithSpan(ctx, s), s
 }
 
-// take returns the ended spans.
-func (t *tracer) take() []*span {
+// drain returns the ended spans.
+func (t *tracer) drain() []*span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	list := t.ended

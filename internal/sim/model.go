@@ -83,7 +83,7 @@ func (s *simModel) read(body []byte) (name string, sub bool, round int) {
 				} else {
 					open = append(open[:at], open[at+1:]...)
 				}
-				s.w.told(b.ToolUseID, b)
+				s.w.checkResult(b.ToolUseID, b)
 			}
 		}
 		if m.Role == "assistant" {
@@ -100,8 +100,8 @@ func (s *simModel) read(body []byte) (name string, sub bool, round int) {
 	return name, sub, round
 }
 
-// told checks the result of a call that the model receives.
-func (w *world) told(id string, b block) {
+// checkResult checks the result of a call that the model receives.
+func (w *world) checkResult(id string, b block) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.call(id)

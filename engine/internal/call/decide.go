@@ -98,7 +98,7 @@ func leaving(access []tool.Access, d policy.Decision) policy.Decision {
 func aboutAgent(p *policy.Policy, name string, mode wire.PermissionMode, d policy.Decision) policy.Decision {
 	for _, rule := range p.Rules() {
 		r := &rule
-		if !IsAgentName(r.Tool) || r.Content == "" || !r.Means(name) {
+		if !IsAgentName(r.Tool) || r.Content == "" || !r.MatchesName(name) {
 			continue
 		}
 		switch {

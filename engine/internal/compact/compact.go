@@ -117,8 +117,8 @@ func (c *Compactor) Reset() { c.state = state{} }
 // BeginTurn is called when a turn begins.
 func (c *Compactor) BeginTurn() { c.recovered = 0 }
 
-// Answered is called with each answer of the model.
-func (c *Compactor) Answered() { c.answers++ }
+// NoteAnswer is called with each answer of the model.
+func (c *Compactor) NoteAnswer() { c.answers++ }
 
 // Follow tracks the records after the last answer. It is called with each record of the
 // conversation.

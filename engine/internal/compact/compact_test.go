@@ -93,7 +93,7 @@ func (f *fixture) say(t *testing.T, role, text string) {
 		return
 	}
 	f.Hist.Answer("m", raw)
-	f.Answered()
+	f.NoteAnswer()
 }
 
 func (f *fixture) text() string { return string(f.Hist.AppendMessages(nil, false)) }

@@ -104,12 +104,12 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 	p := m.agents.parent
 	was := p.startedHere(in.To)
 	if was != nil {
-		heard, err := was.tellChild(ctx, in.Message)
+		heard, err := was.sendToChild(ctx, in.Message)
 		if err != nil {
 			return nil, err
 		}
 		if heard {
-			return said(&messageOutput{Success: true, Message: fmt.Sprintf(
+			return messageResult(&messageOutput{Success: true, Message: fmt.Sprintf(
 				"The subagent %s receives the message after its next tool call. If it finishes first, it continues with the message. You will be notified when it finishes.", was.ID)}), nil
 		}
 		select {
@@ -138,10 +138,10 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 	if wait || err != nil {
 		return res, err
 	}
-	return said(&messageOutput{Success: true, Message: "The subagent continues in the background. You will be notified when it finishes.", Resumed: s.ID, Revived: s.ID}), nil
+	return messageResult(&messageOutput{Success: true, Message: "The subagent continues in the background. You will be notified when it finishes.", Resumed: s.ID, Revived: s.ID}), nil
 }
 
-func said(out *messageOutput) *tool.Result {
+func messageResult(out *messageOutput) *tool.Result {
 	return &tool.Result{Content: wire.Blocks(&wire.TextBlock{Text: string(recorder.JSON(out))}), Structured: out}
 }
 
@@ -189,9 +189,9 @@ func (m *MessageTool) resume(ctx context.Context, call *tool.Call, in *messageIn
 	return p.newSubagent(ctx, call, def, more, !p.NoBackground, again)
 }
 
-// tellChild sends a message to a running subagent. It reports whether the subagent was
+// sendToChild sends a message to a running subagent. It reports whether the subagent was
 // still running.
-func (s *Subagent) tellChild(ctx context.Context, text string) (bool, error) {
+func (s *Subagent) sendToChild(ctx context.Context, text string) (bool, error) {
 	s.mu.Lock()
 	child := s.child
 	s.mu.Unlock()

@@ -220,8 +220,8 @@ func (s *Subagent) openSpool() {
 // 1.
 func (s *Subagent) Depth() int { return s.parent.Depth + 1 }
 
-// say appends to the output of the subagent. The caller holds mu.
-func (s *Subagent) say(text string) {
+// addOutput appends to the output of the subagent. The caller holds mu.
+func (s *Subagent) addOutput(text string) {
 	text += "\n"
 	if s.spool != nil {
 		s.spool.WriteString(text)
@@ -241,7 +241,7 @@ func (s *Subagent) start(ctx context.Context, background bool) (*tool.Result, er
 	if info.Background {
 		p.Watch.Changed()
 	}
-	s.tell(s.started(info))
+	s.emitToHost(s.started(info))
 	killer := s.interrupter()
 	if err := context.Cause(ctx); err != nil && !background {
 		s.stop(killer, err) // the turn was stopped before the subagent was registered
@@ -355,16 +355,16 @@ func (s *Subagent) finish(crash any) {
 func (s *Subagent) reportEnd(info tool.TaskInfo) {
 	p := s.parent
 	if !info.Background {
-		s.tellEnd(info)
+		s.emitEnd(info)
 		return
 	}
 	alive := p.Do(func() {
-		s.tellEnd(info)
+		s.emitEnd(info)
 		p.Watch.Changed()
 		p.Watch.addPrompt(info, s.handBack)
 	})
 	if !alive { // the host still expects the end
-		s.tellEnd(info)
+		s.emitEnd(info)
 		p.Watch.Changed()
 	}
 }
@@ -408,13 +408,13 @@ func (s *Subagent) judge(crash any) {
 	}
 }
 
-// tellEnd emits the end of the subagent to the host.
-func (s *Subagent) tellEnd(info tool.TaskInfo) {
+// emitEnd emits the end of the subagent to the host.
+func (s *Subagent) emitEnd(info tool.TaskInfo) {
 	patch := wire.TaskPatch{Status: info.Status, EndTime: info.Ended.UnixMilli()}
 	if info.Status == tool.TaskFailed {
 		patch.Error = s.report.failed
 	}
-	s.tell(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: patch})
+	s.emitToHost(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: patch})
 	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: info.Status,
 		OutputFile: info.OutputFile, Summary: info.Summary}
 	if info.Status == tool.TaskKilled {
@@ -422,7 +422,7 @@ func (s *Subagent) tellEnd(info tool.TaskInfo) {
 	} else {
 		m.Usage = s.usage()
 	}
-	s.tell(m)
+	s.emitToHost(m)
 }
 
 // usage returns the usage of the subagent so far.
@@ -628,7 +628,7 @@ func (s *Subagent) Background() bool {
 	s.mu.Unlock()
 	p := s.parent
 	p.Watch.Changed()
-	s.tell(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}})
+	s.emitToHost(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: wire.TaskPatch{IsBackgrounded: &info.Background}})
 	close(s.moved)
 	return true
 }
@@ -665,16 +665,16 @@ func (s *Subagent) Emit(m wire.Message) {
 		s.mu.Unlock()
 	case *wire.Assistant:
 		m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = s.call, s.ID, info.AgentType, info.Description
-		progress := s.hear(m)
+		progress := s.noteProgress(m)
 		s.mu.Unlock()
 		if progress != nil && !info.Background {
-			s.tell(progress)
+			s.emitToHost(progress)
 		}
 		if progress != nil || aloud {
-			s.tell(m)
+			s.emitToHost(m)
 		}
 		if progress != nil && info.Background { // in reverse order, as the official command does
-			s.tell(progress)
+			s.emitToHost(progress)
 		}
 	case *wire.User:
 		s.mu.Unlock()
@@ -684,48 +684,48 @@ func (s *Subagent) Emit(m wire.Message) {
 	case *wire.PermissionDenied:
 		m.AgentID = s.ID
 		s.mu.Unlock()
-		s.tell(m)
+		s.emitToHost(m)
 	case *wire.TaskStarted:
 		if m.ParentTaskID == "" {
 			m.ParentTaskID, m.OwnedBySubagent = s.ID, true
 		}
 		s.mu.Unlock()
-		s.tell(m)
+		s.emitToHost(m)
 	case *wire.ToolProgress:
 		m.TaskID, m.SubagentType = s.ID, info.AgentType
 		s.mu.Unlock()
-		s.tell(m)
+		s.emitToHost(m)
 	case *wire.APIRetry:
 		s.mu.Unlock()
-		s.tell(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: call.AgentName, ElapsedTimeSeconds: p.Now().Sub(s.began).Round(time.Second).Seconds(),
+		s.emitToHost(&wire.ToolProgress{ToolUseID: info.ToolUseID, ToolName: call.AgentName, ElapsedTimeSeconds: p.Now().Sub(s.began).Round(time.Second).Seconds(),
 			TaskID: s.ID, SubagentType: info.AgentType, SubagentRetry: recorder.JSON(map[string]any{"agent_id": s.ID, "attempt": m.Attempt, "max_retries": m.MaxRetries,
 				"retry_delay_ms": m.RetryDelayMS, "error_status": m.ErrorStatus, "error_category": m.Error})})
 	case *wire.TaskUpdated, *wire.TaskProgress, *wire.TaskNotification, *wire.BackgroundTasksChanged, *wire.Informational, *wire.ModelFallback:
 		s.mu.Unlock()
-		s.tell(m)
+		s.emitToHost(m)
 	default:
 		s.mu.Unlock()
 	}
 }
 
-// tell sends a message to the host directly, not through the subagents in between.
-func (s *Subagent) tell(m wire.Message) { s.parent.Top.Emit(m) }
+// emitToHost sends a message to the host directly, not through the subagents in between.
+func (s *Subagent) emitToHost(m wire.Message) { s.parent.Top.Emit(m) }
 
 func (s *Subagent) forwardUser(m *wire.User) {
 	info := s.Info()
 	m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = s.call, s.ID, info.AgentType, info.Description
 	s.count(m)
 	m.ToolUseResult = nil
-	s.tell(m)
+	s.emitToHost(m)
 }
 
 func hasResult(m *wire.User) bool {
 	return slices.ContainsFunc(m.Message.Content.Blocks, func(b wire.Block) bool { _, ok := b.(*wire.ToolResultBlock); return ok })
 }
 
-// hear handles a message of the subagent. It returns its progress, if the message is a call.
+// noteProgress handles a message of the subagent. It returns its progress, if the message is a call.
 // The caller holds mu.
-func (s *Subagent) hear(m *wire.Assistant) (progress *wire.TaskProgress) {
+func (s *Subagent) noteProgress(m *wire.Assistant) (progress *wire.TaskProgress) {
 	r := &s.report
 	if m.Message.Usage != nil && m.Message.Model != "<synthetic>" {
 		r.tokens = tokensOf(m.Message.Usage)
@@ -734,7 +734,7 @@ func (s *Subagent) hear(m *wire.Assistant) (progress *wire.TaskProgress) {
 		switch b := b.(type) {
 		case *wire.TextBlock:
 			r.text = b.Text
-			s.say(b.Text)
+			s.addOutput(b.Text)
 		case *wire.ToolUseBlock:
 			r.text = "" // text before a call is not part of the report
 			r.uses++
@@ -743,7 +743,7 @@ func (s *Subagent) hear(m *wire.Assistant) (progress *wire.TaskProgress) {
 				r.tools = append(r.tools, b.Name)
 			}
 			doing := activity(s.parent.Env, b.Name, b.Input)
-			s.say("[" + doing + "]")
+			s.addOutput("[" + doing + "]")
 			if doing == b.Name { // which is less specific than the description of the task
 				doing = s.info.Description
 			}

@@ -56,8 +56,8 @@ func (h *History) SetMessages(t Transcript) {
 // bytes.
 func (h *History) Measured(bytes int, tokens int64) { h.bytes, h.tokens = int64(bytes), tokens }
 
-// Known reports whether the size of an earlier request is known.
-func (h *History) Known() bool { return h.tokens > 0 }
+// SizeKnown reports whether the size of an earlier request is known.
+func (h *History) SizeKnown() bool { return h.tokens > 0 }
 
 // Tokens estimates the tokens of a request with these messages: those of the last request,
 // as counted by the API, plus a quarter of the new bytes.
@@ -100,7 +100,7 @@ func (h *History) RestoreMessage(e *session.Entry) error {
 		// Results that were emitted before the answer was complete belong after it.
 		block := -1 // unknown
 		json.Unmarshal(e.Fields["apiBlockIndex"], &block)
-		early := h.takeResults(id != "" && id == h.restored && (block < 0 || block > h.block)) // some providers reuse ids
+		early := h.popResults(id != "" && id == h.restored && (block < 0 || block > h.block)) // some providers reuse ids
 		h.restored, h.block = id, block
 		for _, b := range blocks {
 			h.Answer(id, b)

@@ -133,8 +133,8 @@ func (t *Transcript) sortResults() {
 	}
 }
 
-// takeResults removes and returns the last message if it consists of results only.
-func (t *Transcript) takeResults(want bool) (taken []Message) {
+// popResults removes and returns the last message if it consists of results only.
+func (t *Transcript) popResults(want bool) (taken []Message) {
 	n := len(t.Messages)
 	if !want || n == 0 || t.Messages[n-1].Role != "user" || slices.ContainsFunc(t.Messages[n-1].Blocks, func(b json.RawMessage) bool { return !IsResult(b) }) {
 		return nil

@@ -162,7 +162,7 @@ func (c *Client) run(ctx context.Context, req model.Request, stream bool, yield 
 		if len(ch.Choices) == 0 {
 			return malformed(data, errors.New("it has no choices"))
 		}
-		if err := out.take(ch); err != nil {
+		if err := out.writeChunk(ch); err != nil {
 			return malformed(data, err)
 		}
 		out.reason = cmp.Or(out.reason, "stop")
@@ -210,7 +210,7 @@ func (c *Client) run(ctx context.Context, req model.Request, stream bool, yield 
 		if ch.failed() || string(ev.Name) == "error" {
 			return failed(data)
 		}
-		if err := out.take(ch); err != nil {
+		if err := out.writeChunk(ch); err != nil {
 			return malformed(data, err)
 		}
 	}

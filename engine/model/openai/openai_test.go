@@ -436,7 +436,7 @@ func FuzzStream(f *testing.F) {
 				if err != nil || ch.failed() {
 					continue
 				}
-				if err := w.take(ch); err != nil {
+				if err := w.writeChunk(ch); err != nil {
 					yield(model.Event{}, err)
 					return
 				}
@@ -458,7 +458,7 @@ func BenchmarkStream(b *testing.B) {
 	for b.Loop() {
 		ch, err := parse(one)
 		if err == nil {
-			err = w.take(ch)
+			err = w.writeChunk(ch)
 		}
 		if err != nil {
 			b.Fatal(err)

@@ -141,8 +141,8 @@ func quote(s string) []byte {
 	return out
 }
 
-// take handles a chunk and sends what can be sent.
-func (w *writer) take(c *chunk) error {
+// writeChunk handles a chunk and sends what can be sent.
+func (w *writer) writeChunk(c *chunk) error {
 	if !w.started {
 		w.started = true
 		id := c.ID

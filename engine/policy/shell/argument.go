@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// known records the effects of a program according to the table: what it runs, reads and
+// applyTable records the effects of a program according to the table: what it runs, reads and
 // writes. For an unknown program, every argument may be a file or a program.
-func (s *Script) known(c *Call, name string, input *Word) {
+func (s *Script) applyTable(c *Call, name string, input *Word) {
 	if c.Args[0].Text() == "" {
 		name = "?"
 	}
@@ -376,7 +376,7 @@ func (a *argv) finish() {
 	if p.is(bareTrait) && len(a.operands) > 0 && !a.lists {
 		a.quiet, a.reads = false, false
 	}
-	a.settle()
+	a.recordFindings()
 }
 
 // operandKind returns the kind of the n-th operand.
@@ -404,8 +404,8 @@ func (a *argv) extra(o operand) {
 	a.s.use(File{Word: o.word, Kind: Write, Via: a.via, Loose: true})
 }
 
-// settle sets the properties of the call.
-func (a *argv) settle() {
+// recordFindings sets the properties of the call.
+func (a *argv) recordFindings() {
 	p, c := a.p, a.c
 	quiet := p.is(readsTrait) || p.is(printsTrait)
 	c.Quiet = quiet && a.quiet && !(a.deep && a.follow) && p.is(plainTrait)
@@ -433,18 +433,18 @@ func (s *Script) hidden(name string, args []Word) {
 		t := a.Text()
 		if p := lookup(path.Base(t)); p != nil && (p.code == "shell" || p.code == "language") {
 			shell := p.code == "shell"
-			if slices.ContainsFunc(args[i+1:], func(a Word) bool { return a.Static() && tells(a.Text(), shell) }) {
+			if slices.ContainsFunc(args[i+1:], func(a Word) bool { return a.Static() && announcesCommand(a.Text(), shell) }) {
 				s.run(args[i:], name, nil)
 				break
 			}
 		}
 		switch _, v, ok := strings.Cut(t, "="); {
-		case i > 0 && tells(args[i-1].Text(), true) && strings.Contains(t, " "): // -c 'text'
-			s.aside(t, name)
+		case i > 0 && announcesCommand(args[i-1].Text(), true) && strings.Contains(t, " "): // -c 'text'
+			s.parseGuess(t, name)
 		case LooksLikeCommand(t):
-			s.aside(t, name)
+			s.parseGuess(t, name)
 		case ok && strings.HasPrefix(t, "-") && LooksLikeCommand(v):
-			s.aside(v, name)
+			s.parseGuess(v, name)
 		}
 		if len(s.Near) < maxValues*4 {
 			s.Near = append(s.Near, t)
@@ -459,11 +459,11 @@ func LooksLikeCommand(text string) bool {
 	if !ok || rest == "" || len(text) >= MaxCommand {
 		return false
 	}
-	return Known(path.Base(strings.NewReplacer(`"`, "", "'", "", `\`, "").Replace(first)))
+	return IsKnown(path.Base(strings.NewReplacer(`"`, "", "'", "", `\`, "").Replace(first)))
 }
 
-// tells reports whether an option announces that a text to run follows.
-func tells(t string, shell bool) bool {
+// announcesCommand reports whether an option announces that a text to run follows.
+func announcesCommand(t string, shell bool) bool {
 	if strings.HasPrefix(t, "--") {
 		return t == "--command" || t == "--exec" || t == "--eval" || t == "--run" || t == "--shell"
 	}

@@ -105,7 +105,7 @@ func dark(a *argv, args []Word, _ int) {
 	a.s.blur("it changes what names mean")
 	for _, w := range args {
 		if LooksLikeCommand(w.Text()) {
-			a.s.aside(w.Text(), a.via)
+			a.s.parseGuess(w.Text(), a.via)
 		}
 	}
 }
@@ -258,7 +258,7 @@ func testProgram(a *argv, args []Word, at int) {
 			a.quiet = false
 		}
 	}
-	a.settle()
+	a.recordFindings()
 }
 
 // testWord records an argument of test: a file, unless it is an operator.

@@ -236,7 +236,7 @@ func packageEffect(a *argv, w Word, _, at int) {
 	a.c.Loose = true
 	a.s.arguments(a.c, a.c.Args[at:])
 	a.s.hidden(name, a.c.Args[at:])
-	if Known(name) {
+	if IsKnown(name) {
 		a.s.run(a.c.Args[at:], a.via, a.input)
 	}
 }
@@ -330,7 +330,7 @@ func makeEffect(a *argv, w Word, _, at int) {
 	class := variableClass(strings.TrimRight(name, ":?+!"))
 	a.riskIf(class == "changes" || class == "says" || name == "SHELL" || value != "" && !consistsOf(value, nameBytes+",+:"), at)
 	if class == "says" && w.Static() {
-		a.s.aside(value, a.via)
+		a.s.parseGuess(value, a.via)
 	}
 }
 

@@ -316,7 +316,7 @@ func gitRisk(a *argv, args []Word, at int) {
 		if _, v, ok := strings.Cut(w.Text(), "="); ok && strings.HasPrefix(w.Text(), "-") {
 			a.s.sub(Literal(v), "git")
 		} else if i > 0 && strings.HasPrefix(args[i-1].Text(), "-") {
-			a.s.aside(w.Text(), "git")
+			a.s.parseGuess(w.Text(), "git")
 		}
 	}
 }

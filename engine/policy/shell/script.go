@@ -417,7 +417,7 @@ func (s *Script) stmt(st *syntax.Stmt, via string) {
 		if isInput(r) {
 			input = document // the last redirection applies, even if it is a file
 		} else if document != nil && document.Static() {
-			s.aside(document.Text(), r.Op.String())
+			s.parseGuess(document.Text(), r.Op.String())
 		}
 	}
 	if c, ok := st.Cmd.(*syntax.CallExpr); ok {
@@ -875,14 +875,14 @@ func (s *Script) run(args []Word, via string, input *Word) {
 	if s.funcs[name] {
 		s.unprove("it defines a function")
 		s.arguments(c, args[1:])
-		if c.Reads = true; !Known(name) {
+		if c.Reads = true; !IsKnown(name) {
 			return // the function itself is analyzed where it is defined
 		} // the program of that name may be meant, before or outside of the function's definition
 	}
 	if base != name && s.written(args[0], c) {
 		s.blur("it runs a file that it makes")
 	}
-	s.known(c, base, input)
+	s.applyTable(c, base, input)
 	if base != name && !slices.Contains(systemDirs, filepath.Dir(name)) {
 		// It is a program of that name with unknown effects.
 		c.Quiet, c.Reads, c.Edits, c.Clear = false, false, false, false
@@ -960,9 +960,9 @@ func (s *Script) chdir(w Word) {
 	}
 }
 
-// aside analyzes a text that a program may pass to a shell. It may not be a command: what is
+// parseGuess analyzes a text that a program may pass to a shell. It may not be a command: what is
 // found in it counts, but not that some of it is not understood.
-func (s *Script) aside(text, via string) {
+func (s *Script) parseGuess(text, via string) {
 	if s.depth >= maxDepth {
 		return
 	}

@@ -80,8 +80,8 @@ func lookup(name string) *program {
 	return nil
 }
 
-// Known reports whether the table has a program of this name.
-func Known(name string) bool { return lookup(name) != nil }
+// IsKnown reports whether the table has a program of this name.
+func IsKnown(name string) bool { return lookup(name) != nil }
 
 // A trait is a set of words of programs.txt that are neither names nor options, one bit
 // for each.

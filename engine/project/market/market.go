@@ -423,7 +423,7 @@ func (s *Store) edit(name string, f func(doc map[string]json.RawMessage) error) 
 	defer root.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), maxLock)
 	defer cancel()
-	unlock, err := filelock.Take(ctx, root, ".lock")
+	unlock, err := filelock.Acquire(ctx, root, ".lock")
 	if err != nil {
 		return err
 	}

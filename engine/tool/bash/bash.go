@@ -225,7 +225,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 			run.finishForeground()
 			return nil, context.Cause(ctx)
 		case <-tell.C:
-			run.tell()
+			run.announce()
 		case <-run.letGo:
 			run.toBackground(t.opts.MaxBackground)
 			return t.moved(run, 0), nil

@@ -196,7 +196,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 
 // watch waits for the end of the command and reports it.
 func (r *run) watch(l *live) {
-	left := r.tree.Settle(r.spool)
+	left := r.tree.WaitOutput(r.spool)
 	code := r.tree.Code()
 	r.endDir = r.readDir()
 	r.mu.Lock()
@@ -271,8 +271,8 @@ func (r *run) finishForeground() {
 	}
 }
 
-// tell reports the command as a task in the foreground.
-func (r *run) tell() {
+// announce reports the command as a task in the foreground.
+func (r *run) announce() {
 	r.mu.Lock()
 	select {
 	case <-r.ended:

@@ -28,11 +28,11 @@ type Snapshot struct {
 	Timeout time.Duration
 
 	mu   sync.Mutex
-	made map[string]*taken // by home
+	made map[string]*snapshotFile // by home
 }
 
-// taken is the snapshot of one home directory.
-type taken struct {
+// snapshotFile is the snapshot of one home directory.
+type snapshotFile struct {
 	once   sync.Once
 	script []byte
 	err    error
@@ -67,20 +67,20 @@ func (s *Snapshot) script(env *tool.Env, shell string) ([]byte, error) {
 	}
 	s.mu.Lock()
 	if s.made == nil {
-		s.made = map[string]*taken{}
+		s.made = map[string]*snapshotFile{}
 	}
 	t := s.made[env.Home]
 	if t == nil {
-		t = new(taken)
+		t = new(snapshotFile)
 		s.made[env.Home] = t
 	}
 	s.mu.Unlock()
-	t.once.Do(func() { t.script, t.err = take(env, shell, orElse(s.Timeout, 5*time.Second)) })
+	t.once.Do(func() { t.script, t.err = runSnapshot(env, shell, orElse(s.Timeout, 5*time.Second)) })
 	return t.script, t.err
 }
 
-// take runs the shell.
-func take(env *tool.Env, shell string, timeout time.Duration) ([]byte, error) {
+// runSnapshot runs the shell.
+func runSnapshot(env *tool.Env, shell string, timeout time.Duration) ([]byte, error) {
 	whole := []byte("# whole\n")
 	r, w, err := os.Pipe()
 	if err != nil {

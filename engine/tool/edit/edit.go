@@ -123,7 +123,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, err
 	}
 	if err := place.Current(before, data); err != nil {
-		if place.Known() || !t.opts.Unread {
+		if place.Seen() || !t.opts.Unread {
 			return nil, err
 		}
 		out.ContentNotInModelContext = true

@@ -66,8 +66,8 @@ func (p *Place) remember(v version) {
 	m.files[p.Real] = v
 }
 
-// Known reports whether the conversation has read or written the file.
-func (p *Place) Known() bool {
+// Seen reports whether the conversation has read or written the file.
+func (p *Place) Seen() bool {
 	m := memoryOf(p.env)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -307,7 +307,7 @@ func (s *scan) view(h *hit, searcher *search.Searcher, data []byte) *view {
 // match shows the lines of a match, with the context before it and the rest of the
 // context after the previous one.
 func (v *view) match(start, end int) {
-	v.settle(start)
+	v.showUpTo(start)
 	from := start
 	for range v.before {
 		if from <= v.shown || from == 0 {
@@ -333,8 +333,8 @@ func (v *view) match(start, end int) {
 	v.any = true
 }
 
-// settle shows the pending context lines after a match, up to an offset.
-func (v *view) settle(until int) {
+// showUpTo shows the pending context lines after a match, up to an offset.
+func (v *view) showUpTo(until int) {
 	for ; v.owed > 0 && v.shown < until; v.owed-- {
 		end := bytes.IndexByte(v.data[v.shown:until], '\n')
 		if end < 0 {
@@ -346,7 +346,7 @@ func (v *view) settle(until int) {
 	}
 }
 
-func (v *view) finish() { v.settle(len(v.data)) }
+func (v *view) finish() { v.showUpTo(len(v.data)) }
 
 // numberAt counts lines up to an offset.
 func (v *view) numberAt(at int) {

@@ -181,10 +181,10 @@ func (t *Tree) Code() int {
 	return state.ExitCode()
 }
 
-// Settle waits after the end of the command for the rest of its output. It gives up
+// WaitOutput waits after the end of the command for the rest of its output. It gives up
 // when nothing arrives for a moment, and reports whether something still holds the
 // output open.
-func (t *Tree) Settle(spool *Spool) (left bool) {
+func (t *Tree) WaitOutput(spool *Spool) (left bool) {
 	<-t.exited
 	const moment = 100 * time.Millisecond
 	seen := spool.Total()
@@ -210,7 +210,7 @@ func (t *Tree) Settle(spool *Spool) (left bool) {
 func (t *Tree) Stop() {
 	t.killing.Lock()
 	defer t.killing.Unlock()
-	if t.gone() {
+	if t.ended() {
 		return
 	}
 	t.terminate()
@@ -236,8 +236,8 @@ func (t *Tree) Stop() {
 	}
 }
 
-// gone reports whether the command and its output have ended.
-func (t *Tree) gone() bool {
+// ended reports whether the command and its output have ended.
+func (t *Tree) ended() bool {
 	for _, c := range []<-chan struct{}{t.exited, t.drained} {
 		select {
 		case <-c:

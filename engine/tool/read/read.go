@@ -234,7 +234,7 @@ func (v *view) scan(ctx context.Context, r *bufio.Reader) error {
 	length := 0     // of the line
 	keep := func(part []byte) {
 		length += len(part)
-		if room := maxLine*utf8.UTFMax - len(line); room > 0 && v.wanted(v.total+1) {
+		if room := maxLine*utf8.UTFMax - len(line); room > 0 && v.shows(v.total+1) {
 			line = append(line, part[:min(room, len(part))]...)
 		}
 	}
@@ -272,13 +272,13 @@ func (v *view) scan(ctx context.Context, r *bufio.Reader) error {
 	}
 }
 
-// wanted reports whether a line is shown.
-func (v *view) wanted(n int) bool { return n >= v.first && n-v.first < v.lines && !v.full }
+// shows reports whether a line is shown.
+func (v *view) shows(n int) bool { return n >= v.first && n-v.first < v.lines && !v.full }
 
 // end handles a line of which the beginning is given.
 func (v *view) end(line []byte, length int) {
 	v.total++
-	if !v.wanted(v.total) {
+	if !v.shows(v.total) {
 		return
 	}
 	if length == len(line) && length > 0 && line[length-1] == '\r' {

@@ -176,7 +176,7 @@ func (a *automaton) reset() {
 	a.table = append(a.table[:0], make([]uint32, 1<<a.shift)...)
 	a.set = a.set[:0]
 	a.add(uint32(a.prog.Start), 0)
-	a.start, a.always = a.made(lineBegins | textBegins | afterOther)
+	a.start, a.always = a.currentState(lineBegins | textBegins | afterOther)
 }
 
 // add adds an instruction to the set, with those that follow it without consuming a
@@ -205,9 +205,9 @@ func (a *automaton) add(pc uint32, holds syntax.EmptyOp) {
 	}
 }
 
-// taken empties the set into a list of instructions that consume a character or are
+// popSet empties the set into a list of instructions that consume a character or are
 // assertions, and reports whether there was a match.
-func (a *automaton) taken(list []uint32) ([]uint32, bool) {
+func (a *automaton) popSet(list []uint32) ([]uint32, bool) {
 	match := false
 	for _, pc := range a.set {
 		a.seen[pc] = false
@@ -222,9 +222,9 @@ func (a *automaton) taken(list []uint32) ([]uint32, bool) {
 	return list, match
 }
 
-// made returns the state of the set, which it empties, and whether that is a match.
-func (a *automaton) made(before past) (uint32, bool) {
-	insts, match := a.taken(nil)
+// currentState returns the state of the set, which it empties, and whether that is a match.
+func (a *automaton) currentState(before past) (uint32, bool) {
+	insts, match := a.popSet(nil)
 	slices.Sort(insts)
 	// Facts that no assertion uses make no difference.
 	if slices.ContainsFunc(insts, func(pc uint32) bool { return a.prog.Inst[pc].Op == syntax.InstEmptyWidth }) {
@@ -270,7 +270,7 @@ func (a *automaton) resolve(s *state, holds syntax.EmptyOp, kind byte) (insts []
 	for _, pc := range s.insts {
 		a.add(pc, holds)
 	}
-	a.resolved, match = a.taken(a.resolved[:0])
+	a.resolved, match = a.popSet(a.resolved[:0])
 	return a.resolved, match
 }
 
@@ -316,7 +316,7 @@ func (a *automaton) step(from uint32, class uint8) uint32 {
 		case 3:
 			before |= afterWord
 		}
-		if next, match = a.made(before); match {
+		if next, match = a.currentState(before); match {
 			next = found
 		} else if !a.multiline && a.idle(next) {
 			next = nothing

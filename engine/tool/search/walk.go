@@ -88,8 +88,8 @@ func matchGlob(glob, name string) bool {
 	return doublestar.MatchUnvalidated(glob, name)
 }
 
-// wants reports whether the globs select a file or directory.
-func (f *Filter) wants(name string, dir bool) bool {
+// matches reports whether the globs select a file or directory.
+func (f *Filter) matches(name string, dir bool) bool {
 	chosen, choice := false, false
 	for _, glob := range f.Globs {
 		if not, ok := strings.CutPrefix(glob, "!"); ok {
@@ -275,7 +275,7 @@ func (w *walk) enter(dir *directory, at string, above *layer) {
 		if isDir && slices.Contains(versionControl, e.Name()) {
 			continue
 		}
-		if !w.filter.wants(name, isDir) || l != nil && l.ignored(name, isDir) {
+		if !w.filter.matches(name, isDir) || l != nil && l.ignored(name, isDir) {
 			continue
 		}
 		if w.filter.Hidden != nil {

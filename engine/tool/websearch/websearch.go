@@ -149,7 +149,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the search failed: %w", err)
 	}
-	hits := slices.DeleteFunc(slices.Clone(answer.Hits), func(h Hit) bool { return !query.wants(h.URL) })
+	hits := slices.DeleteFunc(slices.Clone(answer.Hits), func(h Hit) bool { return !query.allows(h.URL) })
 	out := &Output{Query: in.Query, Results: []any{}, SearchCount: max(1, answer.Searches)}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Web search results for query: %q\n", in.Query)
@@ -173,8 +173,8 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	return tool.Text(b.String(), out), nil
 }
 
-// wants reports whether a page is on a requested site.
-func (q *Query) wants(address string) bool {
+// allows reports whether a page is on a requested site.
+func (q *Query) allows(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
 		return false

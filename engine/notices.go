@@ -13,9 +13,9 @@ import (
 // exitPlanName is the name of the tool that ends plan mode.
 const exitPlanName = "ExitPlanMode"
 
-// told records what was sent to the model beside prompts and results, and is part of the
+// notices records what was sent to the model beside prompts and results, and is part of the
 // conversation.
-type told struct {
+type notices struct {
 	context bool   // the context of the user and the project
 	skills  string // the list of skills
 	plan    bool   // plan mode is on
