@@ -302,9 +302,9 @@ func (f *nodeFlags) openWorkspaces(ctx context.Context, b *fleet.Backend, logger
 	return b.OpenWorkspaces(ctx, dir, logger)
 }
 
-// takeWorkspace removes --workspace from the flags of a session; the others are those of
+// cutWorkspaceFlag removes --workspace from the flags of a session; the others are those of
 // the agent.
-func takeWorkspace(args []string) (rest []string, spec *workspace.Spec, err error) {
+func cutWorkspaceFlag(args []string) (rest []string, spec *workspace.Spec, err error) {
 	for i := 0; i < len(args); i++ {
 		value, ok := strings.CutPrefix(args[i], "--workspace=")
 		if args[i] == "--workspace" && i+1 < len(args) {
@@ -400,7 +400,7 @@ func (f *nodeFlags) faces(h *hub.Hub, tokens serve.TokenStore, logger *slog.Logg
 			if a.PermissionMode != "" {
 				args = append(args, "--permission-mode", a.PermissionMode)
 			}
-			rest, files, err := takeWorkspace(a.Args)
+			rest, files, err := cutWorkspaceFlag(a.Args)
 			if err != nil {
 				return nil, err
 			}
