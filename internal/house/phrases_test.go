@@ -62,12 +62,6 @@ var docSubject = regexp.MustCompile(`(?:^|[.!:] |\| |- )(?:What|Who|Whoever|What
 // does what, or begin a sentence with a clause as its subject.
 var commentPhrases = regexp.MustCompile(`//.*\b(?:is|are|was|were|be|been) told\b|// (?:What|Who|Whoever|Whatever) [a-z][^?]*$|//.*[.;:] (?:What|Who|Whoever|Whatever) [a-z][^?]*$`)
 
-// plain are the directories whose comments are free of such phrases. The list only grows.
-var plain = map[string]bool{
-	".": true, "acp": true, "conformance": true, "hub": true, "parleytest": true, "parleytest/peer": true, "remote": true, "session": true,
-	"terminal": true, "transport": true, "wire": true,
-}
-
 // firstPages are those that people read first, besides docs.
 var firstPages = map[string]bool{
 	"README.md": true, "CONTRIBUTING.md": true, "SECURITY.md": true, "interop/README.md": true, "interop/accepted.txt": true,
@@ -87,7 +81,7 @@ func TestPhrases(t *testing.T) {
 			continue
 		}
 		text := string(read(t, name))
-		if plain[path.Dir(name)] && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
 			n := 0
 			for line := range strings.Lines(text) {
 				n++
