@@ -26,17 +26,17 @@ import (
 
 // A dialIn is a server, and an agent behind a network that fails, which dials in.
 type dialIn struct {
-	t                   *testing.T
-	path                string // of the command
-	home, project       string
-	env                 []string // of the agent
-	url, admin, token   string
-	server, agent       *exec.Cmd
-	id                  string
-	network             net.Listener
-	mu                  sync.Mutex
-	conns               map[net.Conn]bool
-	serverErr, agentErr bytes.Buffer
+	t                 *testing.T
+	path              string // of the command
+	home, project     string
+	env               []string // of the agent
+	url, admin, token string
+	server, agent     *exec.Cmd
+	id                string
+	network           net.Listener
+	mu                sync.Mutex
+	conns             map[net.Conn]bool
+	agentErr          bytes.Buffer
 }
 
 func (d *dialIn) startServer(addr string) {
