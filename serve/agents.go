@@ -39,7 +39,8 @@ type remoteAgent struct {
 	stream string // of its link
 	link   *remote.Link
 	taken  bool
-	away   *time.Timer // ends the link
+	conns  int         // connections that serve the link; a broken one may end after its successor begins
+	away   *time.Timer // ends the link, unless there is a connection
 }
 
 // awayTime is how long the connection of an agent may be down before the agent counts as
@@ -163,13 +164,27 @@ func over(l *remote.Link) bool {
 	}
 }
 
-// remove removes an agent whose link has ended.
-func (x *Agents) remove(id string, a *remoteAgent) {
+// connect counts a connection of an agent.
+func (x *Agents) connect(a *remoteAgent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	a.conns++
 	a.away.Stop()
-	if x.all[id] == a {
-		delete(x.all, id)
+}
+
+// disconnect counts the end of a connection. It removes an agent whose link has ended.
+func (x *Agents) disconnect(id string, a *remoteAgent) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a.conns--
+	switch {
+	case over(a.link):
+		a.away.Stop()
+		if x.all[id] == a {
+			delete(x.all, id)
+		}
+	case a.conns == 0:
+		a.away.Reset(awayTime)
 	}
 }
 
@@ -191,13 +206,9 @@ func agentSocket(c *call) {
 		c.s.note(c.r, c.identity, http.StatusOK, "")
 		c.s.cfg.Agents.add(id, a)
 	}
-	a.away.Stop()
+	c.s.cfg.Agents.connect(a)
+	defer c.s.cfg.Agents.disconnect(id, a)
 	a.link.Serve(c.r.Context(), conn, received)
-	if over(a.link) {
-		c.s.cfg.Agents.remove(id, a)
-	} else {
-		a.away.Reset(awayTime)
-	}
 }
 
 // offered returns the agent that a request offers or resumes, and how many bytes from the
