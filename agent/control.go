@@ -95,9 +95,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			r.UserOutputStylesDir = filepath.Join(dir, "output-styles")
 		}
 		raw, _ := r.MarshalJSON()
-		s.mu.Lock()
-		pending := slices.Clone(s.asked)
-		s.mu.Unlock()
+		pending := s.unanswered()
 		resp := wire.Response{Subtype: "success", RequestID: id, Response: raw,
 			PendingPermissionRequests: []*wire.ControlRequest{}, PendingUserDialogRequests: []*wire.ControlRequest{}}
 		for _, p := range pending {

@@ -469,6 +469,16 @@ func (s *server) failHooks(err error) {
 	}
 }
 
+// unanswered returns the requests that the host has not answered. It waits for one that is being
+// sent: the host may have read it already.
+func (s *server) unanswered() []sentRequest {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
 // request sends a request to the host and waits for the response.
 func (s *server) request(ctx context.Context, req wire.Request) (*wire.Response, error) {
 	return s.requestSent(ctx, req, func() {})
