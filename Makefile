@@ -4,18 +4,25 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# One set of compiled packages serves all lines but those with the race detector, which needs cgo.
+export CGO_ENABLED := 0
+
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 9m
 
-.PHONY: help check room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate drift peers interop release packages shells site scoreboard bench bench-check clean
+.PHONY: help check room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate drift peers interop release programs packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: fmt vet staticcheck rules cross jsonv2 stores fleet race ## everything a change must pass: all the lines below down to race
+CHECKS := fmt vet staticcheck rules cross jsonv2 stores fleet programs race
+check: ## everything a change must pass: all the lines below down to race, with the seconds of each
+	@for part in $(CHECKS); do \
+		began=$$SECONDS; $(MAKE) --no-print-directory $$part || exit 1; echo "check: $$part took $$((SECONDS - began)) s"; \
+	done
 
 fmt: ## fail on files that gofmt would change
 	@bad=$$(git ls-files -co --exclude-standard -z -- '*.go' | xargs -0 -r gofmt -l 2>&1); \
@@ -30,25 +37,25 @@ staticcheck: ## staticcheck, from the module in tools/
 rules: ## the rules of this repository: import arrows, documentation, dependencies, links
 	go test -count=1 ./internal/house
 
-cross: ## compile every package for linux, macOS and windows on amd64 and arm64, link the command, and vet for each system
+cross: ## link the command for linux, macOS and windows on amd64 and arm64, and vet every package for each system
 	@for platform in $(PLATFORMS); do \
 		echo "cross: $$platform"; \
-		export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
-		go list -export -f . ./... >/dev/null && go build -o /dev/null ./cmd/parley || exit 1; \
+		export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
+		go build -o /dev/null ./cmd/parley || exit 1; \
 		[ $$GOARCH != amd64 ] || go vet ./... || exit 1; \
 	done
 
 jsonv2: ## the round trips of package wire under Go's own encoding/json/v2
-	GOEXPERIMENT=jsonv2 go test -timeout $(TEST_TIMEOUT) ./wire/...
+	GOEXPERIMENT=jsonv2 go test -vet=off -timeout $(TEST_TIMEOUT) ./wire/...
 
 stores: ## vet and test the modules below stores/, each with a server of its own on loopback if there is one
 	@for module in stores/*/go.mod; do \
 		echo "stores: $${module%/go.mod}"; \
-		(cd "$${module%/go.mod}" && go vet ./... && go test -timeout $(TEST_TIMEOUT) ./...) || exit 1; \
+		(cd "$${module%/go.mod}" && go vet ./... && go test -vet=off -timeout $(TEST_TIMEOUT) ./...) || exit 1; \
 	done
 
 fleet: ## vet and test the module fleet/ with the race detector, with NATS servers of its own on loopback
-	cd fleet && go vet ./... && go test -race -timeout 300s ./...
+	cd fleet && go vet ./... && CGO_ENABLED=1 go test -race -vet=off -timeout 300s ./...
 
 chaos-short: ## the same in less than a minute, for CI: only what is lost, done twice or written by the wrong process fails
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
@@ -63,13 +70,19 @@ chaos: ## three nodes and four workers as processes, killed, paused and cut off:
 
 browser: ## vet the tests of the console and run them in a real Chromium, which scripts/chromium installs (PARLEY_NO_BROWSER=1 does without)
 	[ "$${PARLEY_NO_BROWSER:-}" = 1 ] || { scripts/chromium && scripts/axe && { scripts/peers || true; }; }
-	cd console/testdata/browsertest && go vet ./... && go test -count=1 -timeout 300s ./...
+	cd console/testdata/browsertest && go vet ./... && go test -vet=off -count=1 -timeout 300s ./...
 
 pictures: ## make the pictures of the console in docs/img again
 	cd console/testdata/browsertest && PARLEY_SHOTS=$(CURDIR)/docs/img go test -count=1 -run TestPictures .
 
-race: ## all tests with the race detector
-	go test -race -timeout $(TEST_TIMEOUT) ./...
+# Packages whose tests do their work in other programs: the race detector would see none of it, and
+# they would take several times as long. The rules (internal/house) are a line of their own.
+PROGRAMS := engine/policy/policytest internal/pack internal/sbom internal/site
+programs: ## the tests that do their work in other programs: attacks, packages, the site
+	go test -vet=off -timeout $(TEST_TIMEOUT) $(PROGRAMS:%=./%)
+
+race: ## all other tests, with the race detector
+	CGO_ENABLED=1 go test -race -vet=off -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) internal/house))$$')
 
 long: ## all rows of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
 	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|Everyday|Decisions|Packages' ./engine/policy/policytest ./agent ./internal/pack

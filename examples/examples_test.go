@@ -43,7 +43,9 @@ func build(t *testing.T) (bin string) {
 	for _, p := range programs {
 		args = append(args, "./"+p.name)
 	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // compiled by make check already
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go %q: %v\n%s", args, err, out)
 	}
 	return bin

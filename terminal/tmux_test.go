@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		parleyPath = filepath.Join(dir, "parley")
 		cmd := exec.Command("go", "build", "-o", parleyPath, "github.com/parley-go/parley/cmd/parley")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // compiled by make check already
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
 			return 1

@@ -34,7 +34,7 @@ func packed(t *testing.T) string {
 	} else if err := os.WriteFile(program, []byte("#!/bin/sh\nexec "+host+" \"$@\"\n"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", host, "./cmd/parley")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", host, "./cmd/parley")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
