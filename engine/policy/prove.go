@@ -204,6 +204,13 @@ func passive(s *shell.Script) bool {
 	return !slices.ContainsFunc(s.Files, func(f *shell.File) bool { return f.Kind != shell.Read })
 }
 
+// OnlyReads reports whether a command that starts in dir only reads and prints, and ends in
+// the same directory, as far as its programs are known.
+func OnlyReads(command, dir, home string) bool {
+	s := shell.Analyze(command, shell.Env{Dir: dir, Home: home})
+	return len(s.Dirs) == 1 && !s.AnyDir && (passive(s) || s.OnlyReads())
+}
+
 // edits reports whether a script certainly does nothing but read and change known
 // files.
 func edits(s *shell.Script) bool {

@@ -6,13 +6,16 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
 )
 
 // A Batch holds the tool calls of one answer. Each runs in its own goroutine. A call
 // without effects starts at once, unless an earlier one has effects. A call with effects
-// waits until the message is complete and everything before it is done.
+// waits until the message is complete and everything before it is done. A command that only
+// reads also waits for the complete message, but not for others that only read. A call that
+// fails does not affect the others.
 //
 // Its methods are called by the owner of the conversation.
 type Batch struct {
@@ -57,7 +60,7 @@ func (b *Batch) Start(c *Call) {
 	_, c.final = c.Tool.(Form)
 	var before []*Call
 	for _, other := range b.Calls {
-		if (!c.ReadOnly() || !other.ReadOnly()) && (!c.StartsAgent() || !other.StartsAgent()) {
+		if (!b.reads(c) || !b.reads(other)) && (!c.StartsAgent() || !other.StartsAgent()) {
 			before = append(before, other)
 		}
 	}
@@ -90,6 +93,23 @@ func (b *Batch) Start(c *Call) {
 		}
 		c.Out = b.runner.Run(c.Ctx, c)
 	}()
+}
+
+// reads reports whether a call has no effects, or is a command that only reads and stays in
+// its directory. Such calls run concurrently.
+func (b *Batch) reads(c *Call) bool {
+	if c.ReadOnly() || c.Tool == nil {
+		return true
+	}
+	if c.Tool.Spec().Name != "Bash" {
+		return false
+	}
+	if c.onlyReads == nil {
+		env := b.runner.View().Env
+		access, err := c.Tool.Access(env, c.Input)
+		c.onlyReads = new(err == nil && len(access) == 1 && policy.OnlyReads(access[0].Command, env.Cwd(), env.Home))
+	}
+	return *c.onlyReads
 }
 
 // Add adds a call that does not run, with its result.

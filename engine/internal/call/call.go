@@ -107,11 +107,12 @@ type Call struct {
 	Told   bool     // the result was emitted; used by the owner only
 	Beats  int      // number of heartbeats emitted; used by the owner only
 
-	cancel   context.CancelCauseFunc
-	final    bool                   // the host cannot answer it
-	resolved map[string]tool.Target // targets of the call's paths, as they were when the call was decided
-	receipt  *session.Entry         // of the decision, until it is recorded with the intent
-	place    tool.Place             // where its command runs
+	cancel    context.CancelCauseFunc
+	onlyReads *bool                  // see Batch.reads; nil if not known yet, used by the owner only
+	final     bool                   // the host cannot answer it
+	resolved  map[string]tool.Target // targets of the call's paths, as they were when the call was decided
+	receipt   *session.Entry         // of the decision, until it is recorded with the intent
+	place     tool.Place             // where its command runs
 }
 
 // StartsAgent reports whether the call starts a subagent, which runs concurrently with others.

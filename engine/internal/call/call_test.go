@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,10 +77,13 @@ func (h *fakeHost) Hooks(_ context.Context, in wire.HookInput, _, _ string) []ho
 // A fakeLog keeps the types of its records.
 type fakeLog struct {
 	session.Log
+	mu    sync.Mutex
 	types []string
 }
 
 func (l *fakeLog) Append(entries ...*session.Entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, e := range entries {
 		l.types = append(l.types, strings.TrimPrefix(e.Type, "parley-"))
 	}
@@ -308,4 +313,54 @@ func TestToolThatPanicsHasAnOutcome(t *testing.T) {
 			t.Errorf("a tool that %s: the log has %s", name, got)
 		}
 	}
+}
+
+// TestCommandsThatReadRunConcurrently checks which commands run while another one runs that
+// only reads. A failure of one does not stop the others.
+func TestCommandsThatReadRunConcurrently(t *testing.T) {
+	for command, together := range map[string]bool{
+		"ls": true, "cat *.go | wc -l": true, "grep -r a . 2>/dev/null": true, "git log -1": true, "sleep 1 && ls": true, "test -f a; echo $?": true,
+		"find . -name a": true, "sed -n 1p a": true,
+		"touch a": false, "cd sub && ls": false, "cd sub": false, "echo a > b": false, "make": false, "ls; rm a": false, "find . -delete": false,
+		"sed -i s/a/b/ a": false, "bash run.sh": false, "$X": false, "": false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
+			r.Env.SetCwd("/project")
+			release, running := make(chan struct{}), new(atomic.Int32)
+			b := r.NewBatch(t.Context())
+			for _, text := range []string{"cat a", command, "wc a"} {
+				b.Start(&Call{ID: text, Name: "Bash", Input: json.RawMessage(`{}`), Tool: &fakeCommand{fakeTool{name: "Bash", run: func(context.Context, json.RawMessage) (*tool.Result, error) {
+					running.Add(1)
+					<-release
+					return nil, errors.New("failed")
+				}}, text}})
+			}
+			synctest.Wait()
+			if running.Load() != 0 {
+				t.Errorf("%q: %d commands ran before the message was complete", command, running.Load())
+			}
+			b.Release()
+			synctest.Wait()
+			if want := map[bool]int32{true: 3, false: 1}[together]; running.Load() != want {
+				t.Errorf("%q: got %d commands at the same time, want %d", command, running.Load(), want)
+			}
+			close(release)
+			for _, c := range b.Calls {
+				if <-c.Done; !c.Out.Finished {
+					t.Errorf("%q: %s did not run to its end", command, c.ID)
+				}
+			}
+		})
+	}
+}
+
+// A fakeCommand declares that it runs a command.
+type fakeCommand struct {
+	fakeTool
+	command string
+}
+
+func (f *fakeCommand) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
+	return []tool.Access{{Kind: tool.Execute, Command: f.command}}, nil
 }
