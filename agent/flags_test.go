@@ -287,6 +287,7 @@ func TestStartErrors(t *testing.T) {
 		{"a schema that cannot be", "the JSON schema cannot be used", []string{"hi", "--json-schema", `{"type":"array"}`}, nil},
 		{"a prompt file that is not there", "the system prompt file does not exist", []string{"hi", "--system-prompt-file", "none"}, nil},
 		{"a script that is not there", "--script FILE", []string{"hi", "--provider", "script"}, func(c *Config) { c.Model = nil }},
+		{"a script and no provider for it", "--script needs --provider script", []string{"hi", "--script", "none"}, func(c *Config) { c.Model = nil }},
 		{"no directory", "not an absolute path", []string{"hi"}, func(c *Config) { c.Cwd = "." }},
 		{"a budget without a price", "the price of nobody-knows is not known", []string{"hi", "--model", "nobody-knows", "--max-budget-usd", "1"}, nil},
 	} {

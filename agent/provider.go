@@ -69,7 +69,11 @@ func (set *setup) anyModel() (model.Model, error) {
 	}
 	var m model.Model
 	var err error
-	switch set.providerName() {
+	provider := set.providerName()
+	if set.flags.Script != "" && provider != "script" {
+		return nil, errors.New("Error: --script needs --provider script.")
+	}
+	switch provider {
 	case "script":
 		return set.script()
 	case "openai":

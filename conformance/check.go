@@ -225,7 +225,7 @@ func (p *Program) verdict(ctx context.Context, err error) (problem, failure erro
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("conformance: %s cannot be started: %w", p.Command[0], err)
+		return nil, fmt.Errorf("conformance: the program cannot be started: %w", err)
 	}
 	var mismatch *peer.MismatchError
 	if errors.As(err, &mismatch) {

@@ -433,7 +433,7 @@ func (c *Cassette) load(file string, data []byte) error {
 		}
 		var l tapeLine
 		if err := json.Unmarshal(sc.Bytes(), &l); err != nil {
-			return fail(n, "not a line of a cassette: %v", err)
+			return fail(n, "not a line of a cassette, which \"parley record\" writes: %v", err)
 		}
 		switch {
 		case n == 1 && l.Cassette != 1:

@@ -11,7 +11,6 @@ import (
 	"github.com/parley-go/parley/acp"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
-	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/session"
 )
 
@@ -28,7 +27,7 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 		newFlags(p, "acp", "[AGENT FLAGS]", acpText).help()
 		return nil
 	}
-	if _, err := cli.Parse(args); err != nil {
+	if _, err := agentFlags(args); err != nil {
 		return err
 	}
 	if p.getenv("GOGC") == "" {

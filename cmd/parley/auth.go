@@ -10,7 +10,6 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
-	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/transport"
 )
 
@@ -49,7 +48,7 @@ func authCommand(ctx context.Context, p *process, args []string) error {
 			rest = append(rest, a)
 		}
 	}
-	if _, err := cli.Parse(rest); err != nil {
+	if _, err := agentFlags(rest); err != nil {
 		return err
 	}
 	cfg, err := agentConfig(p)

@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/internal/spelling"
 )
 
@@ -59,7 +62,7 @@ func commands() []command {
 		{"rpc", "act as an agent that speaks JSON-RPC 2.0", ways, rpcCommand},
 		{"policy", "explain permission decisions; find rules that never match", rules, policyCommand},
 		{"trust", "show and trust the hooks, servers and rules of a project", rules, trust},
-		{"sessions", "list, read, rename, fork, move and delete conversations", kept, sessions},
+		{"sessions", "list, read, rename, fork, export, import and delete conversations", kept, sessions},
 		{"cost", "show the cost of a session or a day, by model and agent", kept, costCommand},
 		{"agents", "list the sessions that run in the background", runs, agentsCommand},
 		{"attach", "watch a session, send prompts, answer its questions", runs, attachCommand},
@@ -146,31 +149,67 @@ func status(p *process, name string, err error) int {
 	case errors.As(err, &exit):
 		return int(exit)
 	case errors.As(err, &usage):
-		fmt.Fprintf(p.stderr, "%s: %v\n", name, err)
+		hint := ""
+		if !strings.Contains(usage.reason, "parley ") && !strings.HasSuffix(usage.reason, "?") {
+			hint = fmt.Sprintf(". Run \"parley help %s\" for details", firstWord(strings.TrimPrefix(name, "parley ")))
+		}
+		fmt.Fprintf(p.stderr, "%s: %s%s\n", name, strings.TrimPrefix(usage.reason, name+": "), hint)
 		return exitUsage
 	default:
-		fmt.Fprintf(p.stderr, "%s: %s%s\n", name, plain(err), homeHint(p, err))
+		fmt.Fprintf(p.stderr, "%s: %s%s\n", name, strings.TrimPrefix(plain(err), strings.TrimPrefix(name, "parley ")+": "), remedy(p, err))
 		return exitFailure
 	}
 }
 
-// homeHint returns a remedy for an error with a file in the user's own directory.
-func homeHint(p *process, err error) string {
+// remedy returns advice about an error of the system.
+func remedy(p *process, err error) string {
 	var file *fs.PathError
-	dir := cmp.Or(p.getenv("CLAUDE_CONFIG_DIR"), p.getenv("HOME"))
-	if !errors.As(err, &file) || dir == "" || !strings.HasPrefix(file.Path, dir) || errors.Is(err, fs.ErrExist) {
+	switch dir := cmp.Or(p.getenv("CLAUDE_CONFIG_DIR"), filepath.Join(p.getenv("HOME"), ".claude")); {
+	case errors.Is(err, exec.ErrNotFound):
+		return ". Install the program, or correct its name"
+	case !errors.As(err, &file) || errors.Is(err, fs.ErrExist):
 		return ""
+	case strings.HasPrefix(file.Path, dir) || strings.HasPrefix(dir, file.Path):
+		return ". Make the directory writable, or name another one in CLAUDE_CONFIG_DIR"
+	case errors.Is(err, fs.ErrNotExist):
+		return ". Correct the path, or create the file"
 	}
-	return ". Make the directory writable, or name another one in CLAUDE_CONFIG_DIR"
+	return ""
 }
 
-// plain returns the text of an error without its package name.
+// plain returns the text of an error without package names and without "Error:".
 func plain(err error) string {
 	text := err.Error()
-	for _, name := range []string{"parleytest: ", "peer: ", "session: ", "hub: ", "socket: ", "serve: "} {
+	for _, name := range []string{"Error: ", "error: ", "parleytest: ", "conformance: ", "peer: ", "session: ", "hub: ", "socket: ", "serve: "} {
 		text = strings.TrimPrefix(text, name)
 	}
-	return text
+	return strings.ReplaceAll(text, ": peer: cannot start: ", ": ")
+}
+
+// firstWord returns the command of a name such as "conform cli".
+func firstWord(name string) string {
+	word, _, _ := strings.Cut(name, " ")
+	return word
+}
+
+// agentFlags parses the flags of the agent for a command that accepts them, and no prompt.
+func agentFlags(args []string) (*cli.Flags, error) {
+	f, err := cli.Parse(args)
+	switch {
+	case err != nil:
+		return nil, usagef("%s", plain(err))
+	case f.HasPrompt:
+		return nil, usagef("unexpected argument %q", f.Prompt)
+	}
+	return f, nil
+}
+
+// noWords returns an error if there are arguments besides flags.
+func noWords(fs *flagSet) error {
+	if fs.NArg() > 0 {
+		return usagef("unexpected argument %q", fs.Arg(0))
+	}
+	return nil
 }
 
 // nearest returns the command that a word may be a misspelling of; "" if there is none,
@@ -249,7 +288,7 @@ func parse(fs *flagSet, args []string) error {
 		}
 	}
 	text = strings.NewReplacer("flag needs an argument: -", "a value is missing after --", "for flag -", "for --").Replace(text)
-	return usagef("%s. Run \"parley help %s\" for its flags", text, fs.Name())
+	return usagef("%s. Run \"parley help %s\" for its flags", text, firstWord(fs.Name()))
 }
 
 // parseWords parses flags that come before and after words, and returns the words.

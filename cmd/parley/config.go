@@ -41,23 +41,22 @@ func configCommand(_ context.Context, p *process, args []string) error {
 		fs.help()
 		return nil
 	}
-	want, ok := map[string]int{"list": 1, "get": 2, "set": 3, "unset": 2}[words[0]]
-	if !ok {
-		return usagef("there is no \"parley config %s\"%s", words[0], didYouMean(words[0], []string{"list", "get", "set", "unset"}))
-	}
-	if len(words) != want {
-		return usagef("parley config %s takes %d words, not %d (parley help config has examples)", words[0], want-1, len(words)-1)
+	if err := checkVerb("config", words, map[string]string{"list": "", "get": " KEY", "set": " KEY VALUE", "unset": " KEY"}); err != nil {
+		return err
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {
 		return err
 	}
 	if cfg.ConfigDir() == "" {
-		return errors.New("there is no home to keep settings in; set HOME or CLAUDE_CONFIG_DIR")
+		return errors.New("no home directory to save settings in; set HOME or CLAUDE_CONFIG_DIR")
 	}
 	prefs, err := settings.Load(settings.Options{UserDir: cfg.ConfigDir(), Sources: settings.Sources{User: true}})
 	if err != nil {
 		return errors.New(terminal.Visible(err.Error()))
+	}
+	if err := os.MkdirAll(cfg.ConfigDir(), 0o700); err != nil {
+		return err
 	}
 	file := filepath.Join(cfg.ConfigDir(), "settings.json")
 	var keys []string
@@ -72,22 +71,19 @@ func configCommand(_ context.Context, p *process, args []string) error {
 	case "get":
 		raw, _ := prefs.Get(keys...)
 		if raw == nil {
-			return fmt.Errorf("%s is not set in %s", words[1], file)
+			return fmt.Errorf("%s is not set in %s; \"parley config list\" lists what is", words[1], file)
 		}
 		_, err := fmt.Fprintln(p.stdout, settingText(raw))
 		return err
 	case "unset":
 		had, err := settings.SetServer(file, keys[:len(keys)-1], keys[len(keys)-1], nil)
 		if err == nil && !had {
-			err = fmt.Errorf("%s is not set in %s", words[1], file)
+			err = fmt.Errorf("%s is not set in %s; \"parley config list\" lists what is", words[1], file)
 		}
 		return err
 	}
 	raw, err := settingValue(keys, words[2])
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(cfg.ConfigDir(), 0o700); err != nil {
 		return err
 	}
 	_, err = settings.SetServer(file, keys[:len(keys)-1], keys[len(keys)-1], raw)
@@ -104,7 +100,7 @@ func settingPath(key string) ([]string, error) {
 		return nil, usagef("%q is not the name of a setting", key)
 	}
 	if names := settings.Names(keys[:len(keys)-1]...); names != nil && !slices.Contains(names, keys[len(keys)-1]) {
-		return nil, usagef("there is no setting %s%s", terminal.Visible(key), strings.TrimSuffix(didYouMean(keys[len(keys)-1], names), ", only "+strings.Join(names, ", ")))
+		return nil, usagef("unknown setting %q%s \"parley help settings\" lists all", key, didYouMean(keys[len(keys)-1], names))
 	}
 	return keys, nil
 }

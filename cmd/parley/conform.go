@@ -40,7 +40,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
 			args = append([]string{"cli"}, args...)
 		} else {
-			return usagef("name the kind of program to check: parley conform cli -- CLI ARGS…, parley conform sdk -- PROGRAM ARGS…, parley conform acp -- AGENT ARGS…, or parley conform acp-client -- EDITOR ARGS…")
+			return usagef("usage: parley conform cli -- CLI ARGS…, parley conform sdk -- PROGRAM ARGS…, parley conform acp -- AGENT ARGS…, or parley conform acp-client -- EDITOR ARGS…")
 		}
 	}
 	side := conformance.Side(args[0])
@@ -74,7 +74,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 		return nil
 	}
 	if fs.NArg() == 0 {
-		return usagef("name the program to check: -- COMMAND ARGS…")
+		return usagef("name the program to check after --")
 	}
 	report := &conformance.Report{Program: cmp.Or(*name, strings.Join(fs.Args(), " ")), Side: side}
 	program := &conformance.Program{Side: side, Command: fs.Args(), Environ: p.env, Timeout: *timeout}

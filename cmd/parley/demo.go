@@ -41,8 +41,8 @@ project is created in a temporary directory and removed afterwards.`)
 	if err := parse(fs, args); err != nil {
 		return err
 	}
-	if fs.NArg() > 0 {
-		return usagef("unexpected argument %q", fs.Arg(0))
+	if err := noWords(fs); err != nil {
+		return err
 	}
 	if *ask && !(isTerminal(p.stdin) && isTerminal(p.stdout)) {
 		return usagef("--ask needs a terminal to ask in")

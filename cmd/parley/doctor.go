@@ -79,9 +79,9 @@ func doctorCommand(ctx context.Context, p *process, args []string) error {
 	if fs.NArg() > 0 {
 		return usagef("unexpected argument %q; put flags of the agent after --", fs.Arg(0))
 	}
-	flags, err := cli.Parse(rest)
+	flags, err := agentFlags(rest)
 	if err != nil {
-		return usagef("%s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "Error: "), "error: "))
+		return err
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {

@@ -294,7 +294,7 @@ func fakeHost(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if fs.NArg() == 0 {
-		return usagef("name the CLI to run: -- CLI ARGS…")
+		return usagef("name the CLI to run after --")
 	}
 	s, err := f.load()
 	if err != nil {

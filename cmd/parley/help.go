@@ -91,7 +91,7 @@ func help(ctx context.Context, p *process, args []string) error {
 	if like := spelling.Closest(args[0], names); like != "" {
 		return usagef("unknown help topic %q. Did you mean %s?", args[0], like)
 	}
-	return usagef("unknown help topic %q: use one of %s", args[0], strings.Join(names, ", "))
+	return usagef("unknown help topic %q. Run \"parley help\" for the list", args[0])
 }
 
 // overview lists all commands and topics.
@@ -112,6 +112,6 @@ func overview() string {
 	for _, t := range topics() {
 		fmt.Fprintf(&b, "  %-11s %s\n", t.name, t.short)
 	}
-	b.WriteString("\nThe exit status is 0 for success, 1 for failure and 2 for wrong usage.\n")
+	b.WriteString("\nThe exit status is 0 for success, 1 for failure and 2 for wrong usage.\nWithout a subcommand, wrong flags exit with 1, as those of the claude command do.\n")
 	return b.String()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -57,7 +58,7 @@ Runs the hub of this user: the process that holds the sessions which "parley --b
 attached and no schedule waits. A hub that is killed loses nothing: sessions continue when the next
 one starts.`)
 	end := fs.Bool("stop", false, "stop the running hub; sessions are kept")
-	if err := parse(fs, args); err != nil {
+	if err := cmp.Or(parse(fs, args), noWords(fs)); err != nil {
 		return err
 	}
 	if *end {
@@ -342,10 +343,10 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	}
 	flags, err := cli.Parse(args)
 	if err != nil {
-		return err
+		return usagef("%s", plain(err))
 	}
 	if strings.TrimSpace(flags.Prompt) == "" {
-		return usagef("--bg needs a prompt: parley --bg \"Which tests are flaky?\"")
+		return usagef("the prompt is missing: parley --bg \"Which tests are flaky?\"")
 	}
 	if flags.Continue || flags.Fork {
 		return usagef("--bg needs the id of the session to continue: parley --bg --resume ID PROMPT")
@@ -413,7 +414,7 @@ func agentsCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "agents", "[--json]", `
 Lists the sessions of the hub, with their state and open questions.`)
 	asJSON := fs.Bool("json", false, "print JSON")
-	if err := parse(fs, args); err != nil {
+	if err := cmp.Or(parse(fs, args), noWords(fs)); err != nil {
 		return err
 	}
 	c, _, err := joinHub(ctx, p, true)
@@ -428,6 +429,9 @@ Lists the sessions of the hub, with their state and open questions.`)
 	if *asJSON {
 		return json.NewEncoder(p.stdout).Encode(all)
 	}
+	if len(all) == 0 {
+		fmt.Fprintln(p.stderr, "No sessions. \"parley --bg PROMPT\" starts one.")
+	}
 	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
 	for _, s := range all {
 		what := s.State.Title
@@ -440,27 +444,15 @@ Lists the sessions of the hub, with their state and open questions.`)
 }
 
 // sessionArg returns the session that a command line names: by its id, or by a prefix of it.
-func sessionArg(ctx context.Context, c *socket.Client, name string, words []string) (string, error) {
-	if len(words) != 1 {
-		return "", usagef("name one session: parley %s ID (parley agents lists them)", name)
-	}
-	if session.ValidID(words[0]) {
-		return words[0], nil
+func sessionArg(ctx context.Context, c *socket.Client, word string) (string, error) {
+	if session.ValidID(word) {
+		return word, nil
 	}
 	all, err := c.List(ctx)
 	if err != nil {
 		return "", err
 	}
-	var found []string
-	for _, s := range all {
-		if strings.HasPrefix(s.ID, words[0]) {
-			found = append(found, s.ID)
-		}
-	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("%d sessions start with %q; \"parley agents\" lists them", len(found), words[0])
-	}
-	return found[0], nil
+	return oneOf("session", "agents", word, all, func(s hub.Info) string { return s.ID })
 }
 
 // withSession parses the flags of a command about one session and calls f.
@@ -469,12 +461,15 @@ func withSession(ctx context.Context, p *process, fs *flagSet, args []string, f 
 	if err != nil {
 		return err
 	}
+	if len(words) != 1 {
+		return usagef("name one session: parley %s ID; \"parley agents\" lists them", fs.Name())
+	}
 	c, _, err := joinHub(ctx, p, true)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	id, err := sessionArg(ctx, c, fs.Name(), words)
+	id, err := sessionArg(ctx, c, words[0])
 	if err != nil {
 		return err
 	}

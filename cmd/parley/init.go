@@ -49,7 +49,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 	dir, name := ".claude", "settings"
 	if fs.NArg() == 1 {
 		if info, err := os.Stat(fs.Arg(0)); err != nil || !info.IsDir() {
-			return fmt.Errorf("%s is not a directory", terminal.Visible(fs.Arg(0)))
+			return fmt.Errorf("%s is not a directory; create it, or correct the path", terminal.Visible(fs.Arg(0)))
 		}
 		dir = filepath.Join(fs.Arg(0), dir)
 	}

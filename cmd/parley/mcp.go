@@ -70,7 +70,7 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 		return mcpLogin(ctx, p, rest[0], rest[1:])
 	case "logins":
 		if len(rest) > 0 {
-			return usagef("parley mcp logins takes no arguments; remove %q", rest[0])
+			return usagef("unexpected argument %q", rest[0])
 		}
 		return mcpLogins(p)
 	case "logout":
@@ -98,8 +98,8 @@ func openLogins(p *process) (*agent.Config, *mcp.Logins, error) {
 
 // mcpLogin logs in to a server.
 func mcpLogin(ctx context.Context, p *process, name string, args []string) error {
-	if _, err := cli.Parse(args); err != nil {
-		return usagef("%s", withoutPrefix(err))
+	if _, err := agentFlags(args); err != nil {
+		return err
 	}
 	cfg, _, err := openLogins(p)
 	if err != nil {
@@ -115,7 +115,7 @@ func mcpLogin(ctx context.Context, p *process, name string, args []string) error
 	case errors.As(err, &signal):
 		return exitStatus(max(signal.Status, exitFailure))
 	case err != nil:
-		return errors.New(withoutPrefix(err))
+		return err
 	}
 	fmt.Fprintf(p.stdout, "You are logged in to %s. \"parley mcp logout %s\" ends that.\n", terminal.Visible(name), terminal.Visible(name))
 	return nil
@@ -174,8 +174,8 @@ func mcpLogout(ctx context.Context, p *process, name string) error {
 
 // mcpServe serves the built-in tools.
 func mcpServe(ctx context.Context, p *process, args []string) error {
-	if _, err := cli.Parse(args); err != nil {
-		return usagef("%s", withoutPrefix(err))
+	if _, err := agentFlags(args); err != nil {
+		return err
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {
@@ -185,7 +185,7 @@ func mcpServe(ctx context.Context, p *process, args []string) error {
 	defer stop()
 	server, end, err := agent.ToolServer(ctx, cfg, args, p.stderr)
 	if err != nil {
-		return errors.New(withoutPrefix(err))
+		return err
 	}
 	defer end()
 	err = parley.ServeMCP(ctx, server, p.stdin, p.stdout)
@@ -194,15 +194,6 @@ func mcpServe(ctx context.Context, p *process, args []string) error {
 		return exitStatus(signal.Status)
 	}
 	return err
-}
-
-// withoutPrefix returns the text of an error of the agent without its first word.
-func withoutPrefix(err error) string {
-	text := err.Error()
-	for _, word := range []string{"Error: ", "error: "} {
-		text = strings.TrimPrefix(text, word)
-	}
-	return text
 }
 
 const rpcText = `
@@ -223,6 +214,9 @@ func rpcCommand(ctx context.Context, p *process, args []string) error {
 	if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
 		newFlags(p, "rpc", "[AGENT FLAGS]", rpcText).help()
 		return nil
+	}
+	if _, err := agentFlags(args); err != nil {
+		return err
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {

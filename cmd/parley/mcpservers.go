@@ -188,7 +188,7 @@ func readServers(verb string, args []string) (only, name string, err error) {
 			i++
 			only = args[i]
 		case strings.HasPrefix(flag, "-") || name != "" || verb == "list":
-			return "", "", usagef("parley mcp %s: unknown argument %q", verb, args[i])
+			return "", "", usagef("unexpected argument %q: parley mcp %s takes %s", args[i], verb, map[bool]string{true: "no name", false: "one name"}[verb == "list"])
 		default:
 			name = args[i]
 		}
@@ -259,7 +259,7 @@ func mcpServers(p *process, verb string, args []string) error {
 	case verb == "list":
 		return nil
 	case len(found) == 0:
-		hint := ""
+		hint := "; \"parley mcp list\" lists the servers"
 		if like := spelling.Closest(name, names); like != "" {
 			hint = " (did you mean " + like + "?)"
 		}

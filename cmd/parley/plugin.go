@@ -55,15 +55,11 @@ func pluginCommand(ctx context.Context, p *process, args []string) error {
 		fs.help()
 		return nil
 	}
+	if err := checkVerb("plugin", words, map[string]string{"install": " NAME[@MARKETPLACE]", "list": "", "enable": " ID", "disable": " ID",
+		"remove": " ID", "uninstall": " ID", "validate": " DIR", "marketplace": " …"}); err != nil {
+		return err
+	}
 	verb, words := words[0], words[1:]
-	verbs := map[string]int{"install": 1, "list": 0, "enable": 1, "disable": 1, "remove": 1, "uninstall": 1, "validate": 1, "marketplace": -1}
-	want, ok := verbs[verb]
-	if !ok {
-		return usagef("there is no \"parley plugin %s\"%s", verb, didYouMean(verb, slices.Sorted(maps.Keys(verbs))))
-	}
-	if want >= 0 && len(words) != want {
-		return usagef("parley plugin %s takes %d words, not %d (parley help plugin has examples)", verb, want, len(words))
-	}
 	if *asJSON && verb != "list" || *from != "" && verb != "install" {
 		return usagef("--json is for parley plugin list, --marketplace for parley plugin install")
 	}
@@ -72,7 +68,7 @@ func pluginCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if cfg.ConfigDir() == "" {
-		return errors.New("there is no home to keep plugins in; set HOME or CLAUDE_CONFIG_DIR")
+		return errors.New("no home directory to save plugins in; set HOME or CLAUDE_CONFIG_DIR")
 	}
 	c := &plugins{p, cfg, &market.Store{Dir: filepath.Join(cfg.ConfigDir(), "plugins"), Environ: cfg.Environ}}
 	switch verb {
@@ -105,12 +101,25 @@ func pluginCommand(ctx context.Context, p *process, args []string) error {
 	return err
 }
 
-// didYouMean suggests the name that a misspelled word may mean, or lists the names.
+// didYouMean ends a sentence about a misspelled word, with the name that it may mean.
 func didYouMean(word string, names []string) string {
 	if like := spelling.Closest(word, names); like != "" {
-		return terminal.Visible(". Did you mean " + like + "?")
+		return terminal.Visible(" (did you mean " + like + "?).")
 	}
-	return ", only " + terminal.Visible(strings.Join(names, ", "))
+	return "."
+}
+
+// checkVerb checks the subcommand words[0] and the number of its arguments. A verb maps to
+// its arguments, each after a space; " …" is any number.
+func checkVerb(command string, words []string, verbs map[string]string) error {
+	args, ok := verbs[words[0]]
+	switch names := slices.Sorted(maps.Keys(verbs)); {
+	case !ok:
+		return usagef("unknown subcommand %q%s Use one of: %s", words[0], didYouMean(words[0], names), strings.Join(names, ", "))
+	case args != " …" && strings.Count(args, " ") != len(words)-1:
+		return usagef("usage: parley %s %s%s", command, words[0], args)
+	}
+	return nil
 }
 
 // plugins holds the state of parley plugin.
@@ -144,7 +153,7 @@ func (c *plugins) installedID(word string) (string, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", fmt.Errorf("the plugin %s is not installed%s", terminal.Visible(word), strings.TrimSuffix(didYouMean(word, append(names, ids...)), ", only "))
+		return "", fmt.Errorf("the plugin %s is not installed%s \"parley plugin list\" lists those that are", terminal.Visible(word), didYouMean(word, append(names, ids...)))
 	}
 	return "", fmt.Errorf("several plugins are named %s: %s", word, strings.Join(found, ", "))
 }
@@ -341,7 +350,7 @@ func (c *plugins) validate(dir string) error {
 		}
 		fmt.Fprintf(c.p.stdout, "The marketplace %s lists %d plugins.\n", m.Name, len(m.Plugins))
 	} else if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s does not exist", terminal.Visible(dir))
+		return fmt.Errorf("%s does not exist; correct the path", terminal.Visible(dir))
 	}
 	var wrong []string
 	for _, dir := range list {
@@ -420,5 +429,5 @@ func (c *plugins) market(ctx context.Context, words []string) error {
 		}
 		return nil
 	}
-	return usagef("parley plugin marketplace takes add SOURCE, list or remove NAME")
+	return usagef("usage: parley plugin marketplace add SOURCE, list, or remove NAME")
 }

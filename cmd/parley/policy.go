@@ -52,7 +52,8 @@ func policyCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	if len(words) == 0 {
-		return usagef("name what to do: explain, lint or replay; run \"parley help policy\" for details")
+		fs.help()
+		return nil
 	}
 	c.json, c.mode = *asJSON, wire.PermissionMode(*mode)
 	if err := c.load(*flagSettings, words[0] == "replay"); err != nil {

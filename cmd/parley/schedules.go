@@ -39,13 +39,13 @@ while no hub was running are reported with the next prompt; a one-time prompt is
 		if err != nil {
 			return err
 		}
-		id, err := oneOf("schedules", words[1], all, func(x hub.Schedule) string { return x.ID })
+		id, err := oneOf("schedule", "schedules", words[1], all, func(x hub.Schedule) string { return x.ID })
 		if err != nil {
 			return err
 		}
 		return c.Unschedule(ctx, id)
 	case words[0] == "add" && len(words) >= 3 && (*cron == "") != (*in <= 0):
-		id, err := sessionArg(ctx, c, "schedules", words[1:2])
+		id, err := sessionArg(ctx, c, words[1])
 		if err != nil {
 			return err
 		}
@@ -71,6 +71,9 @@ func listSchedules(ctx context.Context, p *process, c hub.Client, asJSON bool) e
 	if asJSON {
 		return json.NewEncoder(p.stdout).Encode(all)
 	}
+	if len(all) == 0 {
+		fmt.Fprintln(p.stderr, "No schedules. \"parley help schedules\" shows how to add one.")
+	}
 	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
 	for _, x := range all {
 		when := cmp.Or(x.Cron, x.At.Local().Format("2006-01-02 15:04"))
@@ -82,18 +85,21 @@ func listSchedules(ctx context.Context, p *process, c hub.Client, asJSON bool) e
 	return w.Flush()
 }
 
-// oneOf returns the only id that starts with a word.
-func oneOf[T any](what, word string, all []T, id func(T) string) (string, error) {
+// oneOf returns the only id that starts with a word. The command list shows the ids.
+func oneOf[T any](what, list, word string, all []T, id func(T) string) (string, error) {
 	var found []string
 	for _, x := range all {
 		if strings.HasPrefix(id(x), word) {
 			found = append(found, id(x))
 		}
 	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("%d %s start with %q", len(found), what, word)
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("no %s has an id that starts with %q; \"parley %s\" lists them", what, word, list)
+	case 1:
+		return found[0], nil
 	}
-	return found[0], nil
+	return "", fmt.Errorf("%d %ss have an id that starts with %q; add more of it", len(found), what, word)
 }
 
 // worktreesCommand lists, merges and removes the worktrees of sessions.
@@ -114,7 +120,7 @@ branches conflict. Removing refuses to lose changes unless it is forced.`)
 	}
 	defer c.Close()
 	if len(words) == 2 && (words[0] == "merge" || words[0] == "rm") {
-		id, err := sessionArg(ctx, c, "worktrees", words[1:])
+		id, err := sessionArg(ctx, c, words[1])
 		if err != nil {
 			return err
 		}
@@ -132,6 +138,9 @@ branches conflict. Removing refuses to lose changes unless it is forced.`)
 	}
 	if *asJSON {
 		return json.NewEncoder(p.stdout).Encode(all)
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(p.stderr, "No worktrees. \"parley --bg --worktree NAME PROMPT\" makes one.")
 	}
 	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
 	for _, t := range all {

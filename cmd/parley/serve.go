@@ -80,8 +80,8 @@ func serveCommand(ctx context.Context, p *process, args []string) error {
 	if err := parse(fs, args); err != nil {
 		return err
 	}
-	if fs.NArg() > 0 {
-		return usagef("unexpected argument %q", fs.Arg(0))
+	if err := noWords(fs); err != nil {
+		return err
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()

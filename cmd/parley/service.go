@@ -55,11 +55,20 @@ func listenTCP(addr string) (net.Listener, error) {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("--addr %s: this machine does not have this address. Use one that it has, such as 127.0.0.1", addr)
 	}
+	if bad := (*net.AddrError)(nil); errors.As(err, &bad) {
+		return nil, usagef("--addr %s: %s; use HOST:PORT, such as 127.0.0.1:8080", addr, bad.Err)
+	}
 	return l, err
 }
 
-// listen listens at the address early, so that an address in use is found first.
+// listen finds the program and listens at the address early, so that nothing else happens if
+// one of them is wrong.
 func (s *service) listen(p *process) error {
+	if len(s.command) > 0 {
+		if _, err := exec.LookPath(s.command[0]); err != nil {
+			return fmt.Errorf("cannot run %s: %w", s.command[0], err)
+		}
+	}
 	host, _, err := net.SplitHostPort(s.addr)
 	if err != nil {
 		return usagef("--addr %s is not HOST:PORT, such as 127.0.0.1:8080", s.addr)

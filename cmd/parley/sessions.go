@@ -14,7 +14,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/session"
 )
 
@@ -161,11 +160,8 @@ func sessions(ctx context.Context, p *process, args []string) error {
 		_, err = fmt.Fprintf(p.stdout, "%d sessions compressed, %s to %s\n", did.Sessions, bytesText(did.Before), bytesText(did.After))
 		return err
 	}
-	text := fmt.Sprintf("unknown subcommand %q", verb)
-	if like := spelling.Closest(verb, []string{"list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress"}); like != "" {
-		text += " (did you mean " + like + "?)"
-	}
-	return usagef("%s. Run \"parley help sessions\" for the list", text)
+	names := []string{"list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress"}
+	return usagef("unknown subcommand %q%s Use one of: %s", verb, didYouMean(verb, names), strings.Join(names, ", "))
 }
 
 // sessionFiles returns the sessions of this user and the working directory.

@@ -63,12 +63,12 @@ func trust(_ context.Context, p *process, args []string) error {
 	if *revoke {
 		was, err := store.Revoke(cfg.Cwd)
 		if err == nil && !was {
-			err = fmt.Errorf("%s was not trusted", terminal.Visible(cfg.Cwd))
+			err = fmt.Errorf("%s was not trusted; \"parley trust --list\" lists what is", terminal.Visible(cfg.Cwd))
 		}
 		return err
 	}
 	if info, err := os.Stat(cfg.Cwd); err != nil || !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", terminal.Visible(cfg.Cwd))
+		return fmt.Errorf("%s is not a directory; correct the path", terminal.Visible(cfg.Cwd))
 	}
 	if cfg.Cwd, err = filepath.EvalSymlinks(cfg.Cwd); err != nil {
 		return err

@@ -23,8 +23,8 @@ func version(_ context.Context, p *process, args []string) error {
 	if err := parse(fs, args); err != nil {
 		return err
 	}
-	if fs.NArg() > 0 {
-		return usagef("unexpected argument %q", fs.Arg(0))
+	if err := noWords(fs); err != nil {
+		return err
 	}
 	_, err := fmt.Fprintf(p.stdout, "parley %s (as Claude Code %s), %s %s/%s\n", ownVersion(), theirs, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err

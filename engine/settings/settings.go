@@ -345,7 +345,7 @@ func readFlag(given, name string, in Layer, dir string) (*layer, error) {
 		l.File = path
 		var err error
 		if text, err = readAll(path); err != nil {
-			return nil, fmt.Errorf("Settings file not found: %s", given)
+			return nil, fmt.Errorf("Settings file not found: %s. Correct the path, or create the file", given)
 		}
 	}
 	var line int

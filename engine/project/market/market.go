@@ -260,7 +260,7 @@ func (s *Store) Markets() (map[string]Market, error) {
 func (s *Store) RemoveMarket(name string) error {
 	return s.edit("known_marketplaces.json", func(doc map[string]json.RawMessage) error {
 		if doc[name] == nil {
-			return fmt.Errorf("there is no marketplace %s", name)
+			return fmt.Errorf("no marketplace is named %s; \"parley plugin marketplace list\" lists them", name)
 		}
 		delete(doc, name)
 		return os.RemoveAll(filepath.Join(s.Dir, "marketplaces", filepath.Base(name)))
@@ -276,7 +276,7 @@ func (s *Store) Find(plugin, market string) (string, error) {
 	}
 	if market != "" {
 		if _, ok := markets[market]; !ok {
-			return "", fmt.Errorf("there is no marketplace %s; \"parley plugin marketplace add\" adds one", market)
+			return "", fmt.Errorf("no marketplace is named %s; \"parley plugin marketplace add\" adds one", market)
 		}
 		return market, nil
 	}
