@@ -3,7 +3,6 @@ module github.com/parley-go/parley
 go 1.26.0
 
 require (
-	charm.land/bubbletea/v2 v2.0.9
 	code.dny.dev/ssrf v0.3.0
 	github.com/JohannesKaufmann/html-to-markdown/v2 v2.5.2
 	github.com/adhocore/gronx v1.20.4

@@ -23,7 +23,7 @@ import (
 
 // Files is a [Backend] that keeps each session in a directory below Dir, readable only for its
 // owner. Several processes may use the directory. A process that follows another one's writes
-// polls five times a second, and once a second after ten seconds without a change.
+// polls five times a second, and once a second after ten seconds without a change; see also Watch.
 //
 //	<id>/journal.jsonl   the journal, one entry a line
 //	<id>/inbox.jsonl     the inbox, one item a line
@@ -33,6 +33,11 @@ type Files struct {
 	Dir string
 	// Durability is what an appended entry survives. None means the same as Write.
 	Durability session.Durability
+	// Watch replaces polling by notifications of the system, where it sends any: on Linux, for a
+	// directory on a local disk. An idle process then does nothing at all.
+	Watch bool
+
+	changes changes
 
 	mu    sync.Mutex
 	ends  map[string]journalEnd // ends of the journals of sessions that are leased here
@@ -382,8 +387,15 @@ func (f *Files) Read(ctx context.Context, id string, after uint64, follow bool) 
 // false. It yields the error of more, and that of ctx. The function more calls count for each value that it yields.
 func look[T any](ctx context.Context, f *Files, id string, follow bool, yield func(T, error) bool, more func(count func()) (bool, error)) {
 	var none T
+	leave := func() {}
+	defer func() { leave() }()
 	for quiet := 0; ; quiet++ {
 		bell := f.bells.wait(id, follow)
+		leave()
+		var changed <-chan struct{}
+		if leave = func() {}; f.Watch && follow && quiet > 0 {
+			changed, leave = f.changes.watch(filepath.Join(f.Dir, id))
+		}
 		if ctx.Err() == nil {
 			if goOn, err := more(func() { quiet = 0 }); err != nil {
 				yield(none, err)
@@ -400,14 +412,18 @@ func look[T any](ctx context.Context, f *Files, id string, follow bool, yield fu
 			if quiet > idlePolls {
 				wait = idleTime
 			}
-			poll := time.NewTimer(wait)
+			var poll <-chan time.Time
+			if changed == nil {
+				poll = time.After(wait)
+			}
 			select {
 			case <-bell:
 				quiet = 0
-			case <-poll.C:
+			case <-changed:
+				quiet = 0
+			case <-poll:
 			case <-ctx.Done():
 			}
-			poll.Stop()
 		}
 		if ctx.Err() != nil {
 			yield(none, context.Cause(ctx))

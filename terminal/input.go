@@ -263,7 +263,7 @@ func (s *screen) submit() {
 	case text[0] == '#' && len(strings.TrimLeft(text, "# ")) > 0 && !strings.Contains(text, "\n"):
 		s.addMemory(strings.TrimSpace(strings.TrimLeft(text, "#")))
 	case isCommand(text):
-		s.slash(text)
+		s.slash(text, shown, images)
 	default:
 		s.sendText(text, shown, images)
 	}
@@ -313,7 +313,7 @@ func (s *screen) sendHeld() {
 	s.queued = deleteHeld(s.queued)
 	for _, h := range held {
 		if isCommand(h.text) {
-			s.slash(h.text)
+			s.slash(h.text, h.shown, h.images)
 		} else {
 			s.sendText(h.text, h.shown, h.images)
 		}
@@ -355,7 +355,7 @@ func init() {
 
 // slash runs a slash command. It does not send an unknown command, because that would cost
 // money.
-func (s *screen) slash(text string) {
+func (s *screen) slash(text, shown string, images []chip) {
 	word, arg, _ := strings.Cut(strings.TrimPrefix(text, "/"), " ")
 	for _, c := range localCommands {
 		if c.name == word {
@@ -364,14 +364,14 @@ func (s *screen) slash(text string) {
 		}
 	}
 	if !s.ready {
-		s.held = append(s.held, heldPrompt{text: text, shown: text})
-		s.queued = append(s.queued, queuedPrompt{shown: text})
+		s.held = append(s.held, heldPrompt{text, shown, images})
+		s.queued = append(s.queued, queuedPrompt{shown: shown})
 		return
 	}
 	names := s.commandNames()
 	for _, name := range names {
 		if name == word {
-			s.sendText(text, text, nil)
+			s.sendText(text, shown, images)
 			return
 		}
 	}

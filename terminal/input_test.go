@@ -465,3 +465,32 @@ func TestPrintAtTerminal(t *testing.T) {
 		t.Errorf("the word is not bold: %q", colors)
 	}
 }
+
+// TestCommandWithImage sends a command of the agent with a picture and a long paste, typed before and
+// after the agent has reported its commands.
+func TestCommandWithImage(t *testing.T) {
+	t.Parallel()
+	p := newPane(t)
+	p.write("pic.png", onePixel)
+	p.write(".claude/commands/look.md", "Look closely: $ARGUMENTS")
+	p.start(80, 24, "turn\n\ttimes 2\n\texpect field messages image/png\n\texpect user Look closely: at\n\texpect user 99 of 100\n\tsay A picture.\n")
+	var long strings.Builder
+	for i := range 101 {
+		fmt.Fprintf(&long, "%d of 100\n", i)
+	}
+	for n := range 2 {
+		p.see("\n>")
+		p.typeText("/look at ")
+		p.see("> /look at")
+		p.paste(filepath.Join(p.home, "pic.png"))
+		p.see("pic.png]")
+		p.paste(long.String())
+		p.see("101 lines]")
+		p.keys("Enter")
+		p.until("the answer", func(s string) bool { return strings.Count(s, "A picture.") == n+1 })
+		p.idle()
+	}
+	if all := p.all(); strings.Contains(all, "5 of 100") || strings.Count(all, "> /look at [Image #") != 2 {
+		t.Errorf("the commands are not shown as typed:\n%s", all)
+	}
+}

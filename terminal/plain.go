@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
+	uv "github.com/charmbracelet/ultraviolet"
 )
 
 // Without a live region, for screen readers and dumb terminals, the screen prints lines and
@@ -25,8 +25,8 @@ type (
 
 // readLines returns a keyboard that sends lines. Its reading goroutine ends with the input.
 func readLines(ctx context.Context, in io.Reader) *keyboard {
-	k := &keyboard{events: make(chan tea.Msg)}
-	send := func(m tea.Msg) {
+	k := &keyboard{events: make(chan uv.Event)}
+	send := func(m uv.Event) {
 		select {
 		case k.events <- m:
 		case <-ctx.Done():

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
 	uv "github.com/charmbracelet/ultraviolet"
 	"github.com/charmbracelet/x/term"
 
@@ -177,7 +176,9 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	} else {
 		s.open()
 	}
-	s.loop(signals)
+	resized := make(chan os.Signal, 1)
+	notifyResize(resized)
+	s.loop(signals, resized)
 	s.finish()
 	return s.status, nil
 }
@@ -414,9 +415,7 @@ func (s *screen) inOrder(f func(ctx context.Context) func()) {
 }
 
 // loop handles events until the person exits.
-func (s *screen) loop(signals <-chan os.Signal) {
-	resized := make(chan os.Signal, 1)
-	notifyResize(resized)
+func (s *screen) loop(signals, resized <-chan os.Signal) {
 	s.frame = time.NewTimer(time.Hour)
 	s.frame.Stop()
 	spin := time.NewTimer(time.Hour)
@@ -550,7 +549,7 @@ func (s *screen) finish() {
 }
 
 // event handles an event of the terminal.
-func (s *screen) event(m tea.Msg) {
+func (s *screen) event(m uv.Event) {
 	switch m := m.(type) {
 	case typedLine:
 		s.line(string(m))
@@ -558,9 +557,9 @@ func (s *screen) event(m tea.Msg) {
 		s.ended = true
 	case uv.PrimaryDeviceAttributesEvent:
 		s.armed()
-	case tea.BackgroundColorMsg:
+	case uv.BackgroundColorEvent:
 		s.setLight(!m.IsDark())
-	case tea.WindowSizeMsg:
+	case uv.WindowSizeEvent:
 		s.dirty = true
 	default:
 		if k, ok := keyOf(m); ok {

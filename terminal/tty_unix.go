@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// enableSequences does nothing: terminals interpret escape sequences.
-func enableSequences(*os.File) {}
+// A console needs no modes of its own: terminals interpret escape sequences.
+type console struct{}
+
+func openConsole(_, _ *os.File) console { return console{} }
+func (console) allowSelection()         {}
+func (console) restore()                {}
 
 // notifyResize sends to ch when the size of the terminal changes.
 func notifyResize(ch chan<- os.Signal) { signal.Notify(ch, syscall.SIGWINCH) }

@@ -6,11 +6,41 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// enableSequences makes a console interpret escape sequences.
-func enableSequences(f *os.File) {
+// A console remembers the modes of the Windows console.
+type console struct {
+	in, out         windows.Handle
+	inMode, outMode uint32 // 0 if it is not a console
+}
+
+// openConsole makes a console interpret escape sequences.
+func openConsole(in, out *os.File) console {
+	c := console{in: windows.Handle(in.Fd()), out: windows.Handle(out.Fd())}
+	if windows.GetConsoleMode(c.in, &c.inMode) != nil {
+		c.inMode = 0
+	}
+	if windows.GetConsoleMode(c.out, &c.outMode) != nil {
+		c.outMode = 0
+	} else {
+		windows.SetConsoleMode(c.out, outputMode(c.outMode))
+	}
+	return c
+}
+
+// allowSelection lets the person select text with the mouse again, after the reader has set its modes.
+func (c console) allowSelection() {
 	var mode uint32
-	if windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil {
-		windows.SetConsoleMode(windows.Handle(f.Fd()), mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING|windows.ENABLE_PROCESSED_OUTPUT)
+	if c.inMode != 0 && windows.GetConsoleMode(c.in, &mode) == nil {
+		windows.SetConsoleMode(c.in, inputMode(mode, c.inMode))
+	}
+}
+
+// restore restores the modes.
+func (c console) restore() {
+	if c.inMode != 0 {
+		windows.SetConsoleMode(c.in, c.inMode)
+	}
+	if c.outMode != 0 {
+		windows.SetConsoleMode(c.out, c.outMode)
 	}
 }
 

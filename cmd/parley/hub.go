@@ -96,7 +96,7 @@ one starts.`)
 	if err := socket.Adopt(); err != nil {
 		return fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
 	}
-	h, err := newHub(p, cfg, &hub.Files{Dir: dir})
+	h, err := newHub(p, cfg, &hub.Files{Dir: dir, Watch: true})
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, ow
 	return socket.Join(ctx, path, me, env, func(why socket.Own) (*hub.Hub, error) {
 		var b hub.Backend = new(hub.Memory)
 		if !why.Private {
-			b = &hub.Files{Dir: dir}
+			b = &hub.Files{Dir: dir, Watch: true}
 			// A command of an agent must stay recognizable after it loses its parent.
 			if err := socket.Adopt(); err != nil {
 				return nil, fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)

@@ -131,7 +131,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	if err := socket.Adopt(); err != nil {
 		return fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
 	}
-	config, agents := hubConfig(p, cfg, &hub.Files{Dir: dir}), new(serve.Agents)
+	config, agents := hubConfig(p, cfg, &hub.Files{Dir: dir, Watch: true}), new(serve.Agents)
 	config.Agent = agents.Wrap(config.Agent)
 	h, err := hub.New(config)
 	if err != nil {

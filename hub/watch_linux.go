@@ -1,0 +1,142 @@
+package hub
+
+import (
+	"encoding/binary"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// localSystems are the types of file systems on which all writers are processes of this machine, so
+// that it notices every change. Others, such as NFS, are polled.
+var localSystems = map[int64]bool{
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true,
+	unix.TMPFS_MAGIC: true, unix.OVERLAYFS_SUPER_MAGIC: true, 0x2FC12FC1: true, // ZFS
+}
+
+// changes reports changes of directories, with one instance of inotify. It runs only while somebody
+// waits.
+type changes struct {
+	mu   sync.Mutex
+	file *os.File
+	dirs map[string]*change
+}
+
+// A change is a directory that is watched until the first change.
+type change struct {
+	wd      int32
+	waiters int
+	done    chan struct{} // closed by the change
+}
+
+// watch returns a channel that is closed when something in a directory changes, or nil if the system
+// cannot report that. Call stop when nobody waits for the channel any more.
+func (c *changes) watch(dir string) (changed <-chan struct{}, stop func()) {
+	var system unix.Statfs_t
+	if unix.Statfs(dir, &system) != nil || !localSystems[int64(system.Type)] {
+		return nil, func() {}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.dirs[dir]
+	if w == nil {
+		if w = c.add(dir); w == nil {
+			return nil, func() {}
+		}
+	}
+	w.waiters++
+	return w.done, func() { c.leave(dir, w) }
+}
+
+// add starts to watch a directory. The caller holds mu.
+func (c *changes) add(dir string) *change {
+	if c.file == nil {
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+		if err != nil {
+			return nil
+		}
+		c.file, c.dirs = os.NewFile(uintptr(fd), "inotify"), map[string]*change{}
+		go c.read(c.file)
+	}
+	wd, err := c.control(func(fd int) (int, error) {
+		return unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_ONLYDIR)
+	})
+	if err != nil {
+		c.closeUnused()
+		return nil
+	}
+	w := &change{wd: int32(wd), done: make(chan struct{})}
+	c.dirs[dir] = w
+	return w
+}
+
+// control calls f with the file descriptor, without making it block.
+func (c *changes) control(f func(fd int) (int, error)) (n int, err error) {
+	raw, err := c.file.SyscallConn()
+	if err == nil {
+		if failed := raw.Control(func(fd uintptr) { n, err = f(int(fd)) }); failed != nil {
+			err = failed
+		}
+	}
+	return n, err
+}
+
+// leave removes a waiter.
+func (c *changes) leave(dir string, w *change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.waiters--; w.waiters == 0 && c.dirs[dir] == w {
+		c.remove(dir, w)
+	}
+}
+
+// remove stops watching a directory. The caller holds mu.
+func (c *changes) remove(dir string, w *change) {
+	delete(c.dirs, dir)
+	c.control(func(fd int) (int, error) { return unix.InotifyRmWatch(fd, uint32(w.wd)) })
+	c.closeUnused()
+}
+
+// closeUnused closes the instance if nothing is watched. The caller holds mu.
+func (c *changes) closeUnused() {
+	if len(c.dirs) == 0 {
+		c.file.Close()
+		c.file = nil
+	}
+}
+
+// read wakes the waiters until the file is closed.
+func (c *changes) read(file *os.File) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := file.Read(buf)
+		c.mu.Lock()
+		if c.file != file { // it was closed
+			c.mu.Unlock()
+			return
+		}
+		for event := buf[:n]; len(event) >= unix.SizeofInotifyEvent; {
+			c.wake(int32(binary.NativeEndian.Uint32(event)), binary.NativeEndian.Uint32(event[4:]))
+			event = event[unix.SizeofInotifyEvent+binary.NativeEndian.Uint32(event[12:]):]
+		}
+		if err != nil {
+			c.wake(-1, unix.IN_Q_OVERFLOW)
+		}
+		over := c.file != file
+		c.mu.Unlock()
+		if over {
+			return
+		}
+	}
+}
+
+// wake wakes those who wait for a directory, and all of them if events were lost. The caller holds mu.
+func (c *changes) wake(wd int32, mask uint32) {
+	for dir, w := range c.dirs {
+		if w.wd == wd || mask&unix.IN_Q_OVERFLOW != 0 {
+			close(w.done)
+			c.remove(dir, w)
+		}
+	}
+}

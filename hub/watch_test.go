@@ -1,0 +1,92 @@
+//go:build linux
+
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/parley-go/parley/internal/testwait"
+)
+
+// TestWatchReplacesPolling follows an inbox that another process writes: after the first quiet poll
+// it waits for the system, without a timer, and still receives every item. Afterwards nothing is
+// watched.
+func TestWatchReplacesPolling(t *testing.T) {
+	const id = "11111111-1111-4111-8111-111111111111"
+	dir := t.TempDir()
+	reader, writer := &Files{Dir: dir, Watch: true}, &Files{Dir: dir}
+	put := func(key string) {
+		t.Helper()
+		if _, err := writer.Put(t.Context(), id, Item{Key: key, Time: time.Now(), Data: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := func() bool {
+		reader.changes.mu.Lock()
+		defer reader.changes.mu.Unlock()
+		return len(reader.changes.dirs) > 0
+	}
+	put("0")
+	ctx, cancel := context.WithCancel(t.Context())
+	items, done := make(chan Item), make(chan struct{})
+	go func() {
+		defer close(done)
+		for item, err := range reader.Inbox(ctx, id, 0, true) {
+			if err != nil {
+				return
+			}
+			items <- item
+		}
+	}()
+	for _, key := range []string{"0", "1", "2", "3"} {
+		if key != "0" {
+			testwait.Until(t, "the inbox is watched", waiting)
+			put(key)
+		}
+		if item := <-items; item.Key != key {
+			t.Fatalf("got the item %s, want %s", item.Key, key)
+		}
+	}
+	testwait.Until(t, "the inbox is watched again", waiting)
+	cancel()
+	<-done
+	if reader.changes.file != nil || waiting() {
+		t.Error("the directory is still watched")
+	}
+}
+
+// TestWatchSeesTheEndOfADirectory checks that a directory that is renamed, removed or missing does
+// not leave anybody waiting.
+func TestWatchSeesTheEndOfADirectory(t *testing.T) {
+	var c changes
+	dir := t.TempDir() + "/s"
+	if changed, _ := c.watch(dir); changed != nil {
+		t.Error("a missing directory is watched")
+	}
+	for name, end := range map[string]func() error{
+		"renamed": func() error { return os.Rename(dir, dir+".removed") },
+		"removed": func() error { return os.Remove(dir) },
+	} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		changed, stop := c.watch(dir)
+		again, stopAgain := c.watch(dir)
+		if changed == nil || again != changed {
+			t.Fatalf("%s: two waiters of one directory have %v and %v", name, changed, again)
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		<-changed
+		stop()
+		stopAgain()
+		if c.file != nil {
+			t.Errorf("%s: the directory is still watched", name)
+		}
+	}
+}
