@@ -92,7 +92,17 @@ func (r *Request) parse() *messagesBody {
 	if r.view == nil { // constructed by hand
 		r.view = new(view)
 	}
-	r.view.once.Do(func() { json.Unmarshal(r.Body, &r.view.body) })
+	r.view.once.Do(func() {
+		body := &r.view.body
+		if rest, known := setAside(r.Body); known != nil {
+			if json.Unmarshal(rest, body) == nil && len(body.Tools) == 1 && string(body.Tools[0].raw) == asideTool {
+				body.Tools = known.body
+				return
+			}
+			*body = messagesBody{}
+		}
+		json.Unmarshal(r.Body, body)
+	})
 	return &r.view.body
 }
 

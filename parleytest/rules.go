@@ -127,7 +127,8 @@ func init() { // not an initialiser, which could not refer to itself
 		invalid("surrogates", "strings have no half of a surrogate pair", strings.Replace(goodBody, "hi", `\ud83d`, 1),
 			"The request body is not valid JSON: no low surrogate in string: line 1 column 67 (char 66)", "https://github.com/anthropics/claude-code/issues/6273",
 			func(c *checked) string {
-				if i := loneSurrogate(c.r.Body); i >= 0 {
+				if loneSurrogate(c.rest) >= 0 {
+					i := loneSurrogate(c.r.Body)
 					line := 1 + bytes.Count(c.r.Body[:i], []byte("\n"))
 					col := i - bytes.LastIndexByte(c.r.Body[:i], '\n')
 					return fmt.Sprintf("The request body is not valid JSON: no low surrogate in string: line %d column %d (char %d)", line, col, i)
@@ -253,27 +254,23 @@ func init() { // not an initialiser, which could not refer to itself
 					if !t.custom {
 						return ""
 					}
-					raw, ok := t.m["input_schema"]
-					if !ok {
+					if _, ok := t.m["input_schema"]; !ok {
 						return path + ".input_schema: " + required
 					}
-					var m map[string]json.RawMessage
-					if json.Unmarshal(raw, &m) != nil || m == nil {
+					if t.schema == nil {
 						return path + ".input_schema: Input should be a valid dictionary"
 					}
-					if m["type"] == nil {
+					if t.schema["type"] == nil {
 						return path + ".input_schema.type: " + required
 					}
-					return when(stringOf(m["type"]) != "object", path+".input_schema.type: Input should be 'object'")
+					return when(stringOf(t.schema["type"]) != "object", path+".input_schema.type: Input should be 'object'")
 				})
 			}),
 		invalid("schema-top", "an input_schema has no oneOf, allOf or anyOf at its top", tool(`{"name":"a","input_schema":{"type":"object","anyOf":[]}}`),
 			"tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level", "https://github.com/anthropics/claude-code/issues/5319",
 			func(c *checked) string {
 				return c.eachTool(func(path string, t checkedTool) string {
-					var m map[string]json.RawMessage
-					json.Unmarshal(t.m["input_schema"], &m)
-					return when(t.custom && (m["oneOf"] != nil || m["allOf"] != nil || m["anyOf"] != nil),
+					return when(t.custom && (t.schema["oneOf"] != nil || t.schema["allOf"] != nil || t.schema["anyOf"] != nil),
 						path+".input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")
 				})
 			}),
@@ -631,6 +628,7 @@ type checked struct {
 	count  bool // only counts tokens
 	memory *memory
 
+	rest     []byte // the body; a list of tools that was parsed earlier may be set aside in it
 	jsonErr  error
 	top      map[string]json.RawMessage
 	messages []checkedMessage
@@ -665,6 +663,8 @@ type checkedBlock struct {
 
 type checkedTool struct {
 	m      map[string]json.RawMessage
+	schema map[string]json.RawMessage // nil if it is no object
+	path   string                     // such as tools.0.custom
 	name   string
 	custom bool // defined by its schema, not one of the API's own
 }
@@ -720,12 +720,19 @@ func (c *checked) parse() {
 	if len(c.r.Body) > maxBody {
 		return
 	}
-	var v json.RawMessage
-	if c.jsonErr = json.Unmarshal(c.r.Body, &v); c.jsonErr != nil {
-		return
-	}
-	if json.Unmarshal(c.r.Body, &c.top) != nil {
-		return
+	rest, known := setAside(c.r.Body)
+	if known != nil && json.Unmarshal(rest, &c.top) == nil && string(c.top["tools"]) == aside {
+		c.rest, c.tools, c.top["tools"] = rest, known.checked, known.raw
+	} else {
+		c.rest, c.top = c.r.Body, nil
+		var v json.RawMessage
+		if c.jsonErr = json.Unmarshal(c.r.Body, &v); c.jsonErr != nil {
+			return
+		}
+		if json.Unmarshal(c.r.Body, &c.top) != nil {
+			return
+		}
+		c.tools = checkedTools(c.top["tools"])
 	}
 	json.Unmarshal(c.top["thinking"], &c.thinking)
 	json.Unmarshal(c.top["tool_choice"], &c.choice)
@@ -746,18 +753,27 @@ func (c *checked) parse() {
 		}
 		c.messages = append(c.messages, cm)
 	}
-	list = nil
-	if json.Unmarshal(c.top["tools"], &list) == nil && list != nil {
-		c.tools = []checkedTool{}
+}
+
+// checkedTools returns the tools of a list, or nil if it is none.
+func checkedTools(raw json.RawMessage) []checkedTool {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil || list == nil {
+		return nil
 	}
-	for _, raw := range list {
-		var t checkedTool
+	tools := make([]checkedTool, len(list))
+	for i, raw := range list {
+		t := &tools[i]
 		json.Unmarshal(raw, &t.m)
+		json.Unmarshal(t.m["input_schema"], &t.schema)
 		t.name = stringOf(t.m["name"])
 		typ := stringOf(t.m["type"])
-		t.custom = typ == "" || typ == "custom"
-		c.tools = append(c.tools, t)
+		if t.custom = typ == "" || typ == "custom"; t.custom {
+			typ = "custom"
+		}
+		t.path = fmt.Sprintf("tools.%d.%s", i, typ)
 	}
+	return tools
 }
 
 func checkedBlocks(content json.RawMessage, path string, message int, role string, inResult bool) []checkedBlock {
@@ -815,12 +831,8 @@ func (c *checked) eachImage(check func(b checkedBlock, mediaType, data string) s
 }
 
 func (c *checked) eachTool(check func(path string, t checkedTool) string) string {
-	for i, t := range c.tools {
-		kind := "custom"
-		if !t.custom {
-			kind = stringOf(t.m["type"])
-		}
-		if msg := check(fmt.Sprintf("tools.%d.%s", i, kind), t); msg != "" {
+	for _, t := range c.tools {
+		if msg := check(t.path, t); msg != "" {
 			return msg
 		}
 	}
@@ -873,6 +885,9 @@ type cacheMark struct{ path, ttl string }
 func (c *checked) cacheMarks() []cacheMark {
 	var out []cacheMark
 	add := func(path string, m map[string]json.RawMessage) {
+		if m["cache_control"] == nil {
+			return
+		}
 		var cc *struct {
 			TTL string `json:"ttl"`
 		}
@@ -1108,6 +1123,9 @@ func when(broken bool, message string) string {
 }
 
 func stringOf(raw json.RawMessage) string {
+	if len(raw) < 2 || raw[0] != '"' {
+		return ""
+	}
 	var s string
 	json.Unmarshal(raw, &s)
 	return s
