@@ -20,7 +20,6 @@ import (
 type board struct {
 	w        io.Writer
 	sections []*section
-	scale    []series
 	last     savedRun // the run before this one, empty if none was saved
 }
 
@@ -207,8 +206,8 @@ func (b *board) missed() (n int) {
 // keptMark stands before what people wrote into the file, which the next run leaves as it is.
 const keptMark = "<!-- make bench keeps what follows -->\n"
 
-// write writes the table for people to a file, and the plot beside it.
-func (b *board) write(file, picture string) error {
+// write writes the tables for people to a file, and its pictures.
+func (b *board) write(file string) error {
 	kept := ""
 	if text, err := os.ReadFile(file); err == nil {
 		_, kept, _ = strings.Cut(string(text), keptMark)
@@ -232,14 +231,14 @@ func (b *board) write(file, picture string) error {
 			fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s |\n", strings.ReplaceAll(r.title, "|", `\|`), r.value(r.theirs), r.value(r.ours), r.times(), r.wanted(), verdict)
 		}
 	}
-	if len(b.scale) > 0 {
-		fmt.Fprintf(&t, "\n![memory by the number of sessions](img/performance.svg)\n")
-		if err := os.WriteFile(picture, plot(b.scale), 0o644); err != nil {
-			return err
-		}
+	for _, p := range pictures {
+		fmt.Fprintf(&t, "\n![%s](img/%s)\n", p.title, p.file)
 	}
 	fmt.Fprintf(&t, "\nInstruction counts of the hot paths, which a busy machine does not change, are in `bench/instructions.txt`; `make bench-check` fails when\none of them has grown by more than 3 %%.\n\n%s%s", keptMark, kept)
-	return os.WriteFile(file, []byte(t.String()), 0o644)
+	if err := os.WriteFile(file, []byte(t.String()), 0o644); err != nil {
+		return err
+	}
+	return drawPictures(file, counts)
 }
 
 func load() string {
@@ -248,65 +247,4 @@ func load() string {
 		return "unknown"
 	}
 	return strings.Fields(string(text))[0]
-}
-
-// A series is a line of the plot: values by number of sessions.
-type series struct {
-	name   string
-	color  string
-	points [][2]float64 // sessions, MB
-}
-
-// plot draws series on logarithmic axes.
-func plot(all []series) []byte {
-	const width, height, left, right, top, bottom = 760.0, 420.0, 70.0, 250.0, 30.0, 50.0
-	loX, hiX, loY, hiY := 1.0, 1000.0, math.Inf(1), 0.0
-	for _, s := range all {
-		for _, p := range s.points {
-			hiX = max(hiX, p[0])
-			loY, hiY = min(loY, p[1]), max(hiY, p[1])
-		}
-	}
-	loY, hiY = math.Pow(10, math.Floor(math.Log10(loY))), math.Pow(10, math.Ceil(math.Log10(hiY)))
-	x := func(v float64) float64 {
-		return left + (width-left-right)*(math.Log10(v)-math.Log10(loX))/(math.Log10(hiX)-math.Log10(loX))
-	}
-	y := func(v float64) float64 {
-		return height - bottom - (height-top-bottom)*(math.Log10(v)-math.Log10(loY))/(math.Log10(hiY)-math.Log10(loY))
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="ui-sans-serif, system-ui, sans-serif" font-size="13">`+"\n", width, height)
-	b.WriteString(`<style>text{fill:#24292f}.grid{stroke:#d0d7de}@media (prefers-color-scheme: dark){text{fill:#e6edf3}.grid{stroke:#30363d}}</style>` + "\n")
-	for v := loX; v <= hiX; v *= 10 {
-		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%g" x2="%.1f" y2="%g"/><text x="%.1f" y="%g" text-anchor="middle">%g</text>`+"\n", x(v), top, x(v), height-bottom, x(v), height-bottom+20, v)
-	}
-	for v := loY; v <= hiY; v *= 10 {
-		label := fmt.Sprintf("%g MB", v)
-		if v >= 1000 {
-			label = fmt.Sprintf("%g GB", v/1000)
-		}
-		fmt.Fprintf(&b, `<line class="grid" x1="%g" y1="%.1f" x2="%g" y2="%.1f"/><text x="%g" y="%.1f" text-anchor="end">%s</text>`+"\n", left, y(v), width-right, y(v), left-8, y(v)+4, label)
-	}
-	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">sessions at once</text>`+"\n", left+(width-left-right)/2, height-12)
-	fmt.Fprintf(&b, `<text transform="translate(14 %g) rotate(-90)" text-anchor="middle">resident memory</text>`+"\n", top+(height-top-bottom)/2)
-	fmt.Fprintf(&b, `<text x="%g" y="18" font-size="15" font-weight="600">Memory by the number of sessions</text>`+"\n", left)
-	for _, s := range all {
-		var line []string
-		for _, p := range s.points {
-			line = append(line, fmt.Sprintf("%.1f,%.1f", x(p[0]), y(p[1])))
-			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`+"\n", x(p[0]), y(p[1]), s.color)
-		}
-		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(line, " "), s.color)
-	}
-	// The names are beside the ends of their lines, without overlapping.
-	at := math.Inf(-1)
-	sorted := slices.SortedFunc(slices.Values(all), func(a, c series) int {
-		return cmp.Compare(y(a.points[len(a.points)-1][1]), y(c.points[len(c.points)-1][1]))
-	})
-	for _, s := range sorted {
-		at = max(at+18, y(s.points[len(s.points)-1][1])+4)
-		fmt.Fprintf(&b, `<rect x="%g" y="%.1f" width="10" height="10" fill="%s"/><text x="%g" y="%.1f">%s</text>`+"\n", width-right+16, at-9, s.color, width-right+32, at, s.name)
-	}
-	b.WriteString("</svg>\n")
-	return []byte(b.String())
 }

@@ -44,12 +44,20 @@ func run(args []string) error {
 		return hold(n)
 	}
 	if len(args) >= 2 && args[0] == "check" { // bench check HOT [update]
-		return checkInstructions(args[1], filepath.Join("bench", "instructions.txt"), len(args) > 2)
+		update := len(args) > 2
+		err := checkInstructions(args[1], counts, update)
+		if err == nil && update {
+			err = drawPictures(filepath.Join("docs", "performance.md"), counts)
+		}
+		return err
+	}
+	if len(args) == 2 && args[0] == "draw" { // the pictures of a page, again
+		return drawPictures(args[1], counts)
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 9, "runs of each measure")
 	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, inside, sessions, search, scale, acp")
-	write := fs.String("write", "", "write the table to this `FILE`, and the plot to img/performance.svg beside it")
+	write := fs.String("write", "", "write the tables to this `FILE`, and the pictures to img beside it")
 	fs.Parse(args)
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
 	if bin == "" || peers == "" {
@@ -91,7 +99,7 @@ func run(args []string) error {
 		}
 	}
 	if *write != "" {
-		if err := b.write(*write, filepath.Join(filepath.Dir(*write), "img", "performance.svg")); err != nil {
+		if err := b.write(*write); err != nil {
 			return err
 		}
 		if err := b.save(lastRun); err != nil {

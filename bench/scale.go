@@ -27,9 +27,6 @@ import (
 // the shared memory.
 func compareScale(b *board, official, ours string) error {
 	b.begin("Memory by the number of sessions", "claude", "Agents that have answered once and wait. Of processes it is the proportional set size of all of them; in process, the resident memory of the one process, both ends of the protocol included.")
-	theirs := series{name: "claude, processes", color: "#cf222e"}
-	mine := series{name: "parley, processes", color: "#0969da"}
-	inside := series{name: "parley, in one process", color: "#1a7f37"}
 	for _, n := range []int{1, 10, 100, 1000} {
 		r := row{title: fmt.Sprintf("%d as processes", n), unit: "MB"}
 		if n <= 10 { // a hundred of them need more than 20 GB
@@ -38,14 +35,12 @@ func compareScale(b *board, official, ours string) error {
 				return err
 			}
 			r.theirs = []float64{mb}
-			theirs.points = append(theirs.points, [2]float64{float64(n), mb})
 		}
 		mb, err := processes(ours, n)
 		if err != nil {
 			return err
 		}
 		r.ours = []float64{mb}
-		mine.points = append(mine.points, [2]float64{float64(n), mb})
 		b.add(r)
 	}
 	self, err := os.Executable()
@@ -61,10 +56,8 @@ func compareScale(b *board, official, ours string) error {
 		if err != nil {
 			return err
 		}
-		inside.points = append(inside.points, [2]float64{float64(n), mb})
 		b.add(row{title: fmt.Sprintf("%d in one process", n), unit: "MB", ours: []float64{mb}})
 	}
-	b.scale = []series{theirs, mine, inside}
 	return nil
 }
 
