@@ -34,6 +34,10 @@ type Start struct {
 	// stores, for an agent that keeps them elsewhere. [Config.Agent] may call it before it
 	// returns.
 	Records func(load func(ctx context.Context, id string) ([]json.RawMessage, error))
+	// Away reports to viewers that the session waits for an agent with a name, which connects by
+	// itself and is away since a time. The zero time means that it is back. It may be called until the
+	// agent ends.
+	Away func(name string, since time.Time)
 }
 
 // An agentRun is one run of an agent in a room, from its start to its end.
@@ -56,7 +60,8 @@ type agentRun struct {
 	notices []string // for the model
 	records func(ctx context.Context, id string) ([]json.RawMessage, error)
 
-	informed atomic.Bool // the model has received the notices
+	informed atomic.Bool             // the model has received the notices
+	away     atomic.Pointer[Waiting] // nil unless the agent is away
 
 	mail mailbox // prompts to send
 
@@ -85,6 +90,14 @@ func (r *room) startAgent() {
 	}
 	a.ctx, a.stop = context.WithCancelCause(r.ctx)
 	start := Start{ID: r.id, Cwd: f.created.Cwd, Spec: f.created.Spec, Epoch: f.epoch, Store: r.store(), Inform: func(text string) { a.notices = append(a.notices, text) }}
+	start.Away = func(name string, since time.Time) {
+		w := &Waiting{Kind: "agent", About: name, Since: &since}
+		if since.IsZero() {
+			w = nil
+		}
+		a.away.Store(w)
+		go r.post(a.ctx, func(*tx) error { r.fold.dirty = true; return nil })
+	}
 	a.records = r.agentRecords
 	start.Records = func(load func(context.Context, string) ([]json.RawMessage, error)) { a.records = load }
 	for _, uuid := range slices.Concat(f.running, f.queue) {

@@ -297,6 +297,9 @@ func (r *room) state() *State {
 			s.Waiting = append(s.Waiting, r.agent.waits...)
 			s.Phase = RequiresAction
 		}
+		if away := r.agent.away.Load(); away != nil && s.Phase != Idle {
+			s.Waiting = append(s.Waiting, *away)
+		}
 	}
 	return s
 }

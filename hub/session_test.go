@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/hubtest"
 	"github.com/parley-go/parley/parleytest"
@@ -475,4 +476,41 @@ func TestClosedSessionsCostLittle(t *testing.T) {
 	if limit := 20e6 * float64(n) / 1000; added > max(limit, 4e6) {
 		t.Errorf("%d closed sessions add %.1f MB, want at most %.1f", n, added/1e6, limit/1e6)
 	}
+}
+
+// TestAgentAwayIsShown checks that viewers see that a session waits for an agent that is away, since when, and
+// that it is back.
+func TestAgentAwayIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &hub.Memory{}, func() *parleytest.Model { return parleytest.Script(parleytest.Say("Here.")).Model() })
+		back, next := make(chan struct{}), r.cfg.Agent
+		r.cfg.Agent = func(ctx context.Context, start hub.Start) (*parley.Options, error) {
+			start.Away("builder", time.Now())
+			<-back
+			start.Away("builder", time.Time{})
+			return next(ctx, start)
+		}
+		r.start()
+		defer r.hub.Close()
+		s := r.create()
+		began := time.Now()
+		prompt(t, s, "Hello.")
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		state := func() *hub.State {
+			i, _, err := s.Info(t.Context(), viewer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &i.State
+		}
+		if got := state(); got.Phase != hub.Running || len(got.Waiting) != 1 || got.Waiting[0].Kind != "agent" || got.Waiting[0].About != "builder" || !got.Waiting[0].Since.Equal(began) || got.AgentAway() == "" {
+			t.Errorf("while the agent is away: %+v", got)
+		}
+		close(back)
+		synctest.Wait()
+		if got := state(); got.Phase != hub.Idle || len(got.Waiting) != 0 || got.AgentAway() != "" {
+			t.Errorf("when the agent is back: %+v", got)
+		}
+	})
 }

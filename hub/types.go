@@ -240,7 +240,7 @@ type State struct {
 	Phase   Phase     `json:"phase"`
 	Since   time.Time `json:"since"`
 	N       uint64    `json:"n"`                 // the number of the last entry
-	Waiting []Waiting `json:"waiting,omitempty"` // the things it waits for, in RequiresAction
+	Waiting []Waiting `json:"waiting,omitempty"` // the things it waits for
 	Queued  []string  `json:"queued,omitempty"`  // uuids of queued prompts
 	Tasks   []Task    `json:"tasks,omitempty"`   // in the background
 	Title   string    `json:"title,omitempty"`
@@ -263,10 +263,35 @@ type State struct {
 
 // A Waiting is one thing that a session waits for.
 type Waiting struct {
-	Kind    string     `json:"kind"`              // "ask", or "host" for hooks and tools of a host that is away
-	ID      string     `json:"id"`                // of the question or the request
-	About   string     `json:"about"`             // a tool, or the subject of the request to the host
+	// Kind is "ask"; "host" for hooks and tools of a host that is away; or "agent" if the agent itself
+	// is away: see [Start.Away].
+	Kind    string     `json:"kind"`
+	ID      string     `json:"id"`                // of the question or the request; empty for an agent
+	About   string     `json:"about"`             // a tool, the subject of the request to the host, or the name of the agent
 	Expires *time.Time `json:"expires,omitempty"` // nil means never
+	Since   *time.Time `json:"since,omitempty"`   // when the agent went away
+}
+
+// String describes it for people.
+func (w Waiting) String() string {
+	switch {
+	case w.Kind == "agent" && w.Since != nil:
+		return "waits for its agent " + w.About + ", away since " + w.Since.Local().Format(time.DateTime)
+	case w.Kind == "host":
+		return "waits for its host, which is away: " + w.About
+	}
+	return "waits for an answer about " + w.About
+}
+
+// AgentAway describes since when the session waits for an agent that is away. It is empty if the
+// session does not.
+func (s *State) AgentAway() string {
+	for _, w := range s.Waiting {
+		if w.Kind == "agent" {
+			return w.String()
+		}
+	}
+	return ""
 }
 
 // A Task is a background task of the agent.

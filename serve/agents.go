@@ -30,6 +30,7 @@ import (
 type Agents struct {
 	mu   sync.Mutex
 	all  map[string]*remoteAgent // by session
+	left map[string]time.Time    // when the agent of a session was last connected, unless it is now
 	bell chan struct{}           // closed when an agent arrives
 }
 
@@ -39,8 +40,9 @@ type remoteAgent struct {
 	stream string // of its link
 	link   *remote.Link
 	taken  bool
-	conns  int         // connections that serve the link; a broken one may end after its successor begins
-	away   *time.Timer // ends the link, unless there is a connection
+	away   func(since time.Time) // reports to viewers; nil unless it is taken
+	conns  int                   // connections that serve the link; a broken one may end after its successor begins
+	timer  *time.Timer           // ends the link, unless there is a connection
 }
 
 // awayTime is how long the connection of an agent may be down before the agent counts as
@@ -67,7 +69,7 @@ func (x *Agents) Wrap(next func(context.Context, hub.Start) (*parley.Options, er
 
 // options waits for the agent of a session and returns its options.
 func (x *Agents) options(ctx context.Context, start hub.Start, name string) (*parley.Options, error) {
-	link, err := x.claim(ctx, start.ID, name)
+	link, err := x.claim(ctx, start.ID, name, func(since time.Time) { start.Away(name, since) })
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +103,9 @@ func (x *Agents) options(ctx context.Context, start hub.Start, name string) (*pa
 	})}, nil
 }
 
-// claim waits for an agent of a session and reserves it. An agent is used only once.
-func (x *Agents) claim(ctx context.Context, id, name string) (*remote.Link, error) {
+// claim waits for an agent of a session and reserves it. An agent is used only once. away
+// receives since when the agent is not connected, now and later.
+func (x *Agents) claim(ctx context.Context, id, name string, away func(since time.Time)) (*remote.Link, error) {
 	for {
 		x.mu.Lock()
 		a := x.all[id]
@@ -111,10 +114,12 @@ func (x *Agents) claim(ctx context.Context, id, name string) (*remote.Link, erro
 		}
 		bell := x.bell
 		if a != nil && a.name == name && !a.taken {
-			a.taken = true
+			a.taken, a.away = true, away
+			away(x.left[id])
 			x.mu.Unlock()
 			return a.link, nil
 		}
+		away(x.leave(id))
 		x.mu.Unlock()
 		if a != nil {
 			a.link.End(errAgentReplaced) // it will offer itself again
@@ -125,6 +130,17 @@ func (x *Agents) claim(ctx context.Context, id, name string) (*remote.Link, erro
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// leave returns since when the agent of a session is away. The caller holds the lock.
+func (x *Agents) leave(id string) time.Time {
+	if x.left == nil {
+		x.left = map[string]time.Time{}
+	}
+	if x.left[id].IsZero() {
+		x.left[id] = time.Now().UTC().Truncate(time.Millisecond)
+	}
+	return x.left[id]
 }
 
 // add adds an agent, which replaces the previous one of the session.
@@ -138,7 +154,7 @@ func (x *Agents) add(id string, a *remoteAgent) {
 		old.link.End(errAgentReplaced)
 	}
 	x.all[id] = a
-	a.away = time.AfterFunc(awayTime, func() { a.link.End(errAgentAway) })
+	a.timer = time.AfterFunc(awayTime, func() { a.link.End(errAgentAway) })
 	if x.bell != nil {
 		close(x.bell)
 		x.bell = nil
@@ -165,11 +181,14 @@ func over(l *remote.Link) bool {
 }
 
 // connect counts a connection of an agent.
-func (x *Agents) connect(a *remoteAgent) {
+func (x *Agents) connect(id string, a *remoteAgent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	a.conns++
-	a.away.Stop()
+	a.timer.Stop()
+	if delete(x.left, id); a.away != nil {
+		a.away(time.Time{})
+	}
 }
 
 // disconnect counts the end of a connection. It removes an agent whose link has ended.
@@ -177,14 +196,19 @@ func (x *Agents) disconnect(id string, a *remoteAgent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	a.conns--
+	if a.conns == 0 && x.all[id] == a {
+		if since := x.leave(id); a.away != nil {
+			a.away(since)
+		}
+	}
 	switch {
 	case over(a.link):
-		a.away.Stop()
+		a.timer.Stop()
 		if x.all[id] == a {
 			delete(x.all, id)
 		}
 	case a.conns == 0:
-		a.away.Reset(awayTime)
+		a.timer.Reset(awayTime)
 	}
 }
 
@@ -195,7 +219,7 @@ func agentSocket(c *call) {
 		c.s.fail(c.w, c.r, c.identity, err)
 		return
 	}
-	id, fresh := c.r.Header.Get(remote.HeaderSession), a.away == nil
+	id, fresh := c.r.Header.Get(remote.HeaderSession), a.timer == nil
 	c.w.Header().Set(remote.HeaderStream, a.stream)
 	c.w.Header().Set(remote.HeaderReceived, strconv.FormatUint(a.link.Received(), 10))
 	conn, err := c.accept(remote.Subprotocol)
@@ -206,7 +230,7 @@ func agentSocket(c *call) {
 		c.s.note(c.r, c.identity, http.StatusOK, "")
 		c.s.cfg.Agents.add(id, a)
 	}
-	c.s.cfg.Agents.connect(a)
+	c.s.cfg.Agents.connect(id, a)
 	defer c.s.cfg.Agents.disconnect(id, a)
 	a.link.Serve(c.r.Context(), conn, received)
 }

@@ -15,8 +15,8 @@ func TestLateEndOfAConnectionKeepsTheAgent(t *testing.T) {
 		var x Agents
 		a := &remoteAgent{name: "laptop", stream: "s", link: remote.NewLink()}
 		x.add("id", a)
-		x.connect(a) // breaks
-		x.connect(a) // its successor
+		x.connect("id", a) // breaks
+		x.connect("id", a) // its successor
 		x.disconnect("id", a)
 		time.Sleep(2 * awayTime)
 		if over(a.link) {

@@ -303,31 +303,96 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { close(l.done); return nil }
 func (l *pipeListener) Addr() net.Addr { c, _ := net.Pipe(); return c.LocalAddr() }
 
+// pipeServer serves an empty hub in a bubble. It returns a function that connects, a token, and a
+// function that ends the server.
+func pipeServer(t *testing.T) (dial func() net.Conn, token string, end func()) {
+	t.Helper()
+	h, err := hub.New(hub.Config{Backend: &hub.Memory{}, Agent: func(context.Context, hub.Start) (*parley.Options, error) { return nil, errors.ErrUnsupported }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := serve.New(serve.Config{Hub: h, Hosts: []string{"parley"}, CheckPeer: func(net.Conn) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, token, err = s.AddToken("x", serve.ScopeAdmin, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, l) }()
+	return func() net.Conn {
+			client, server := net.Pipe()
+			l.conns <- server
+			return client
+		}, token, func() {
+			cancel()
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+			s.Close()
+			h.Close()
+		}
+}
+
+// TestServerDrainsUnderLoad checks that the server ends in time, although its clients stream, send
+// bodies that never arrive, and do not read.
+func TestServerDrainsUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial, token, end := pipeServer(t)
+		head := " HTTP/1.1\r\nHost: parley\r\nAuthorization: Bearer " + token + "\r\n"
+		upgrade := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+		var ended []chan time.Time
+		for range 20 {
+			for _, x := range []struct {
+				send  string
+				reads bool
+			}{
+				{"GET /v1/events" + head + "\r\n", true},
+				{"GET /v1/events" + head + "\r\n", false},
+				{"GET /v1/watch" + head + upgrade, true},
+				{"GET /v1/watch" + head + upgrade, false},
+				{"POST /v1/sessions" + head + "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{", true}, // the rest never arrives
+				{"GET /v1/sessions" + head + "X-Unfinished: ", true},
+				{"GET /v1/sessions" + head + "\r\n", true}, // then it is idle
+				{"", true},
+			} {
+				c, done := dial(), make(chan time.Time, 1)
+				ended = append(ended, done)
+				go func() {
+					defer func() { done <- time.Now() }()
+					io.WriteString(c, x.send)
+					if x.reads {
+						io.Copy(io.Discard, c)
+					} else {
+						c.SetReadDeadline(time.Now().Add(time.Hour))
+						time.Sleep(time.Minute) // its buffers are full
+					}
+					c.Close()
+				}()
+			}
+		}
+		synctest.Wait()
+		began := time.Now()
+		end()
+		if took := time.Since(began); took > 17*time.Second { // the command adds 3 s for telemetry
+			t.Errorf("the server ended after %v, want at most 17 s", took)
+		}
+		for _, done := range ended {
+			<-done
+		}
+	})
+}
+
 // TestSlowBodiesEnd checks that a request whose body does not arrive ends, soon if its
 // sender has no token.
 func TestSlowBodiesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, err := hub.New(hub.Config{Backend: &hub.Memory{}, Agent: func(context.Context, hub.Start) (*parley.Options, error) { return nil, errors.ErrUnsupported }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer h.Close()
-		s, err := serve.New(serve.Config{Hub: h, Hosts: []string{"parley"}, CheckPeer: func(net.Conn) error { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		_, token, err := s.AddToken("x", serve.ScopeAdmin, time.Time{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		l := &pipeListener{make(chan net.Conn), make(chan struct{})}
-		served := make(chan error, 1)
-		go func() { served <- s.Serve(ctx, l) }()
+		dial, token, end := pipeServer(t)
+		defer end()
 		for path, limit := range map[string]time.Duration{"/v1/login": 10 * time.Second, "/v1/sessions": 2 * time.Minute} {
-			client, server := net.Pipe()
-			l.conns <- server
+			client := dial()
 			go fmt.Fprintf(client, "POST %s HTTP/1.1\r\nHost: parley\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", path, token)
 			begun := time.Now()
 			resp, err := http.ReadResponse(bufio.NewReader(client), nil)
@@ -335,10 +400,6 @@ func TestSlowBodiesEnd(t *testing.T) {
 				t.Errorf("%s: %v, %v after %v, want 400 after %v", path, resp, err, time.Since(begun), limit)
 			}
 			client.Close()
-		}
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
 		}
 	})
 }

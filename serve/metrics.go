@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync/atomic"
 
 	"github.com/parley-go/parley/hub"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 )
 
 // counters count events since the server started.
@@ -29,10 +32,56 @@ func health(c *call) {
 
 // A measurement is one number of the server. Counters only grow.
 type measurement struct {
-	name, help string
+	name, help string // the name as Prometheus writes it
 	counts     bool
-	label      string // for example phase="idle", or empty
+	phase      hub.Phase // of the sessions that are counted; empty if the number is not about sessions
 	value      int64
+}
+
+// export exports the measurements with OpenTelemetry until the server is closed. A name has the
+// form of OpenTelemetry: "parley.requests.failed" is parley_requests_failed_total in the text of
+// Prometheus.
+func (s *Server) export(p metric.MeterProvider) error {
+	by := hub.Actor{Name: "metrics", Rights: hub.MayView}
+	first, err := s.measure(s.ctx, by)
+	if err != nil {
+		return err
+	}
+	meter, all := p.Meter("github.com/parley-go/parley/serve"), map[string]metric.Int64Observable{}
+	for _, m := range first {
+		if all[m.name] != nil {
+			continue
+		}
+		name, unit := strings.TrimSuffix(m.name, "_total"), "1"
+		if n, ok := strings.CutSuffix(name, "_bytes"); ok {
+			name, unit = n, "By"
+		}
+		name = strings.ReplaceAll(name, "_", ".")
+		if m.counts {
+			all[m.name], err = meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(m.help))
+		} else {
+			all[m.name], err = meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(m.help))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var list []metric.Observable
+	for _, i := range all {
+		list = append(list, i)
+	}
+	s.exported, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		now, err := s.measure(ctx, by)
+		for _, m := range now {
+			var attrs []attribute.KeyValue
+			if m.phase != "" {
+				attrs = append(attrs, attribute.String("phase", string(m.phase)))
+			}
+			o.ObserveInt64(all[m.name], m.value, metric.WithAttributes(attrs...))
+		}
+		return err
+	}, list...)
+	return err
 }
 
 // measure returns all measurements.
@@ -53,7 +102,7 @@ func (s *Server) measure(ctx context.Context, by hub.Actor) ([]measurement, erro
 	}
 	var list []measurement
 	for _, p := range []hub.Phase{hub.Idle, hub.Running, hub.RequiresAction} {
-		list = append(list, measurement{"parley_sessions", "Sessions by what they are doing.", false, `phase="` + string(p) + `"`, phases[p]})
+		list = append(list, measurement{"parley_sessions", "Sessions by what they are doing.", false, p, phases[p]})
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
@@ -86,9 +135,9 @@ func metrics(c *call) {
 			fmt.Fprintf(c.w, "# HELP %s %s\n# TYPE %s %s\n", m.name, m.help, m.name, kind)
 			last = m.name
 		}
-		label := m.label
-		if label != "" {
-			label = "{" + label + "}"
+		label := ""
+		if m.phase != "" {
+			label = `{phase="` + string(m.phase) + `"}`
 		}
 		fmt.Fprintf(c.w, "%s%s %d\n", m.name, label, m.value)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/session"
+	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 )
 
@@ -67,6 +68,8 @@ type Config struct {
 	// CheckPeer returns an error if the process at the other end of a connection may not use the
 	// server. Nil means [socket.CheckPeer]: it must not be a command that an agent runs.
 	CheckPeer func(net.Conn) error
+	// Metrics also receives what GET /metrics returns. It may be nil.
+	Metrics metric.MeterProvider
 	// Logger logs failures. It may be nil.
 	Logger *slog.Logger
 }
@@ -90,6 +93,7 @@ type Server struct {
 	callers   callers
 	editors   editors
 	counters  counters
+	exported  metric.Registration // nil without [Config.Metrics]
 
 	pushes     *pushes
 	pushClient *http.Client
@@ -153,6 +157,11 @@ func New(cfg Config) (*Server, error) {
 	s.pushClient = pushClient()
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.mount()
+	if cfg.Metrics != nil {
+		if err := s.export(cfg.Metrics); err != nil {
+			return nil, fmt.Errorf("serve: metrics: %w", err)
+		}
+	}
 	if cfg.Notify != nil || len(s.pushes.all) > 0 {
 		s.watchOnce.Do(func() { s.work.Go(s.notify) })
 	}
@@ -162,6 +171,9 @@ func New(cfg Config) (*Server, error) {
 // Close ends all streams and frees the resources of the server. The hub stays open.
 func (s *Server) Close() error {
 	s.stop(ErrDraining)
+	if s.exported != nil {
+		s.exported.Unregister()
+	}
 	s.work.Wait()
 	s.pushes.work.Wait()
 	s.pushClient.CloseIdleConnections()

@@ -82,6 +82,7 @@ type screen struct {
 	opening  bool
 	turns    int
 	noted    string            // the last line of standard error
+	away     string            // the agent that the session waits for, as shown last
 	prompts  []sentPrompt      // of the conversation, for rewinding
 	lastUUID string            // of the last message that has a record
 	sending  chan struct{}     // closed when the last request was accepted
@@ -797,6 +798,11 @@ func (s *screen) setState(state *hub.State) {
 		s.t.end()
 	} else {
 		s.t.begin()
+	}
+	if away := state.AgentAway(); away != s.away {
+		if s.away = away; away != "" {
+			s.t.warn("the session " + away)
+		}
 	}
 }
 

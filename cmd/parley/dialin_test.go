@@ -13,9 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/internal/testwait"
@@ -238,8 +240,28 @@ func TestAgentDialsIn(t *testing.T) {
 	testwait.Until(t, "the question", func() bool {
 		return strings.Count(strings.Join(d.entries(), "\n"), `"kind":"ask"`) == 3
 	})
+	killed := time.Now()
 	kill(d.agent)
+	// Viewers see that the session waits for its agent, and since when.
+	var info hub.Info
+	away := func() *hub.Waiting {
+		d.must("GET", "/v1/sessions/"+d.id, nil, &info)
+		if i := slices.IndexFunc(info.State.Waiting, func(w hub.Waiting) bool { return w.Kind == "agent" }); i >= 0 {
+			return &info.State.Waiting[i]
+		}
+		return nil
+	}
+	testwait.Until(t, "the session to wait for its agent", func() bool { return away() != nil })
+	if w := away(); w.About != "builder" || w.Since == nil || w.Since.Before(killed.Add(-time.Second)) || w.Since.After(time.Now()) {
+		t.Errorf("it waits for %+v, killed at %v", w, killed)
+	}
+	attach := exec.Command(d.path, "attach", d.id)
+	attach.Env = d.server.Env
+	if out, err := attach.CombinedOutput(); err != nil || !strings.Contains(string(out), "! it waits for its agent builder, away since 20") {
+		t.Errorf("parley attach: %v: %s", err, out)
+	}
 	d.startAgent("--resume", d.id)
+	testwait.Until(t, "the agent", func() bool { return away() == nil })
 	d.allow()
 	d.until(`"result":"Third."`)
 

@@ -436,9 +436,9 @@ Lists the sessions of the hub, with their state and open questions.`)
 	for _, s := range all {
 		what := s.State.Title
 		for _, wait := range s.State.Waiting {
-			what += " waits for an answer about " + wait.About
+			what += " " + wait.String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.ID, s.State.Phase, s.State.Cwd, strings.TrimSpace(what))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.ID, s.State.Phase, terminal.Visible(s.State.Cwd), terminal.Visible(strings.TrimSpace(what)))
 	}
 	return w.Flush()
 }
@@ -543,6 +543,7 @@ behind the end of the input, as soon as the session is idle or waits for an answ
 			}
 			attachAgain()
 		}()
+		away := ""
 		for n := *after; ; {
 			for e, err := range c.Attach(view, id, n) {
 				if ctx.Err() != nil {
@@ -562,7 +563,15 @@ behind the end of the input, as soon as the session is idle or waits for an answ
 				asks.see(e)
 				printEntry(p.stdout, e)
 				var state hub.State
-				if last && e.Kind == hub.KindState && json.Unmarshal(e.Data, &state) == nil && state.Phase != hub.Running && asks.allSeen() {
+				if e.Kind != hub.KindState || json.Unmarshal(e.Data, &state) != nil {
+					continue
+				}
+				if now := state.AgentAway(); now != away {
+					if away = now; away != "" {
+						fmt.Fprintf(p.stdout, "! it %s\n", terminal.Visible(away))
+					}
+				}
+				if last && state.Phase != hub.Running && asks.allSeen() {
 					return nil
 				}
 			}

@@ -109,7 +109,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	if err != nil {
 		return err
 	}
-	flush := exportTelemetry(ctx, p, &cfg, false)
+	flush := sync.OnceFunc(exportTelemetry(ctx, p, &cfg, false))
 	defer flush()
 	dir, err := hubDir(&cfg)
 	if err != nil {
@@ -147,7 +147,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		ACP: func(ctx context.Context, h hub.Client, r io.Reader, w io.Writer) error {
 			return acp.Serve(ctx, acp.Config{Hub: h, Args: demo.args, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Version: parley.Version}, r, w)
 		},
-		Agent: demo.agent, Agents: agents,
+		Agent: demo.agent, Agents: agents, Metrics: cfg.Metrics,
 		Rules: func(cwd string, q *serve.RulesQuery) (serve.Rules, error) { return rulesOf(p, cwd, q) },
 	})
 	if err != nil {
@@ -198,6 +198,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	cause := context.Cause(ctx)
 	waitForTurns(ctx, h)
 	work.Wait()
+	flush() // with the last numbers of the server
 	s.Close()
 	if f.demo { // nothing of it is stored
 		h.Close()
@@ -299,7 +300,7 @@ func waitForTurns(ctx context.Context, h *hub.Hub) {
 		return
 	}
 	for _, i := range all {
-		if i.State.Phase == hub.Running && i.State.Owner != "" {
+		if i.State.Phase == hub.Running && i.State.Owner != "" && i.State.AgentAway() == "" {
 			running[i.ID] = true
 		}
 	}
@@ -310,7 +311,7 @@ func waitForTurns(ctx context.Context, h *hub.Hub) {
 		if err != nil {
 			return
 		}
-		if i.Removed || i.State.Phase != hub.Running {
+		if i.Removed || i.State.Phase != hub.Running || i.State.AgentAway() != "" {
 			if delete(running, i.ID); len(running) == 0 {
 				return
 			}

@@ -30,7 +30,8 @@ import (
 )
 
 // TestSocketActivation checks that a socket that the service manager opened is served,
-// and that its address is printed with the first token.
+// that its address is printed with the first token, and
+// that the numbers of the server reach a collector of OpenTelemetry.
 func TestSocketActivation(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("it needs a shell")
@@ -46,7 +47,8 @@ func TestSocketActivation(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := exec.CommandContext(testwait.Context(t), "sh", "-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec parley serve")
-	server.Env = append(os.Environ(), "CLAUDE_CONFIG_DIR="+t.TempDir())
+	got := newCollector(t)
+	server.Env = append(os.Environ(), "CLAUDE_CONFIG_DIR="+t.TempDir(), "OTEL_EXPORTER_OTLP_ENDPOINT="+got.URL)
 	server.ExtraFiles = []*os.File{file}
 	server.Stderr = os.Stderr
 	out, err := server.StdoutPipe()
@@ -78,6 +80,11 @@ func TestSocketActivation(t *testing.T) {
 	io.Copy(io.Discard, out)
 	if err := server.Wait(); err != nil {
 		t.Error(err)
+	}
+	for _, want := range []string{`"parley.sessions"`, `"key":"phase"`, `"parley.requests"`, `"isMonotonic":true`, `"asInt":"1"`} {
+		if b := got.sent["/v1/metrics"]; b == nil || !strings.Contains(b.String(), want) {
+			t.Errorf("the collector did not receive %s: %v", want, b)
+		}
 	}
 }
 

@@ -2,7 +2,7 @@
 import {html, nothing, render} from './lit-html.js';
 import {attempt, get, may, post, Stream} from './api.js';
 import {card, forget} from './approval.js';
-import {flat, visible, when} from './text.js';
+import {agentAway, flat, visible, when} from './text.js';
 
 const groups = [
   ['requires_action', 'Needs attention', 'Nothing waits for you.'],
@@ -86,6 +86,7 @@ export class Overview {
         <span class="muted path">${visible(s.cwd)}${s.worktree ? html` · ${visible(s.worktree)}` : nothing}</span>
         <span class="muted">${when(s.since)}${s.queued?.length ? ` · ${s.queued.length} queued` : ''}${s.tasks?.length ? ` · ${s.tasks.length} tasks` : ''}</span></a>
       ${s.problem ? html`<p class="problem">${visible(s.problem)}</p>` : nothing}
+      ${agentAway(s)}
       ${(info.matches ?? []).map(m => html`<p class="match" dir="auto">… ${visible(m.text)} …</p>`)}
       ${(this.asks.get(info.id) ?? []).map(a => card(a, info.id, this.redraw))}</li>`;
   }

@@ -4,7 +4,7 @@ import {attempt, call, may, notice, post, Stream} from './api.js';
 import {card, forget} from './approval.js';
 import {List} from './list.js';
 import {changes, Model} from './model.js';
-import {diffLines, duration, flat, folded, markdown, money, visible, when} from './text.js';
+import {agentAway, diffLines, duration, flat, folded, markdown, money, visible, when} from './text.js';
 import {review} from './review.js';
 
 const modes = ['default', 'acceptEdits', 'plan', 'dontAsk', 'bypassPermissions'];
@@ -62,6 +62,7 @@ export class Session {
         </nav>
       </div>
       ${s.problem ? html`<p class="problem" role="alert">${visible(s.problem)}</p>` : nothing}
+      ${agentAway(s)}
       ${this.tasks()}
       <div class="timeline" tabindex="0" role="group" aria-label="Conversation" ?hidden=${this.pane !== 'timeline'}></div>
       <div class="changes" tabindex="0" role="group" aria-label="Changes" ?hidden=${this.pane !== 'review'}>${this.pane === 'review' ? review(this) : nothing}</div>

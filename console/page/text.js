@@ -130,6 +130,10 @@ export function folded(text, key, open, again, limit = 14) {
 export const duration = ms => ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.round(ms % 60000 / 1000)} s`;
 export const money = usd => usd === 0 ? '$0' : usd < 0.01 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
 
+// agentAway shows that a session waits for an agent that is away.
+export const agentAway = state => (state.waiting ?? []).filter(w => w.kind === 'agent').map(w =>
+  html`<p class="problem away" role="status">Waiting for the agent ${visible(w.about)}, away since ${when(w.since)}.</p>`);
+
 // when is a time in the zone of the browser.
 export function when(time) {
   if (!time) return nothing;

@@ -320,7 +320,7 @@ func (e *Exporter) sendPoints(ctx context.Context) error {
 	e.meter.mu.Lock()
 	histograms := slices.Clone(e.meter.histograms)
 	e.meter.mu.Unlock()
-	var list []object
+	list := e.meter.observe(ctx)
 	for _, h := range histograms {
 		if points := h.objects(e.meter.began); len(points) > 0 {
 			list = append(list, object{"name": h.name, "unit": h.unit, "description": h.description,

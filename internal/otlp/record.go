@@ -3,7 +3,9 @@ package otlp
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 )
 
 // OpenTelemetry's own SDK does far more than we need, and adds a megabyte. This is
-// the part that we need: spans that are all recorded, and histograms.
+// the part that we need: spans that are all recorded, histograms, and observed integers.
 
 // A tracer keeps ended spans until they are sent.
 type tracer struct {
@@ -155,13 +157,15 @@ func (s *span) SetName(name string) {
 	s.name = name
 }
 
-// A meter keeps histograms; other instruments measure nothing.
+// A meter keeps histograms, and calls the callbacks of observable counters and gauges of
+// integers; other instruments measure nothing.
 type meter struct {
 	metricnoop.Meter
 
 	mu         sync.Mutex
 	began      time.Time
 	histograms []*histogram
+	callbacks  map[*registration]metric.Callback
 }
 
 // A meterProvider returns the same meter for all names.
@@ -253,4 +257,99 @@ type ints struct {
 // Record implements [metric.Int64Histogram].
 func (i ints) Record(_ context.Context, v int64, opts ...metric.RecordOption) {
 	i.record(float64(v), metric.NewRecordConfig(opts).Attributes())
+}
+
+// An observable is a counter or a gauge whose values come from a callback.
+type observable struct {
+	name, unit, description string
+	counts                  bool
+}
+
+func (o *observable) self() *observable { return o }
+
+type counter struct {
+	metricnoop.Int64ObservableCounter
+	*observable
+}
+
+type gauge struct {
+	metricnoop.Int64ObservableGauge
+	*observable
+}
+
+// Int64ObservableCounter implements [metric.Meter].
+func (m *meter) Int64ObservableCounter(name string, opts ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
+	cfg := metric.NewInt64ObservableCounterConfig(opts...)
+	return counter{observable: &observable{name, cfg.Unit(), cfg.Description(), true}}, nil
+}
+
+// Int64ObservableGauge implements [metric.Meter].
+func (m *meter) Int64ObservableGauge(name string, opts ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+	cfg := metric.NewInt64ObservableGaugeConfig(opts...)
+	return gauge{observable: &observable{name, cfg.Unit(), cfg.Description(), false}}, nil
+}
+
+type registration struct {
+	metricnoop.Registration
+	m *meter
+}
+
+// RegisterCallback implements [metric.Meter].
+func (m *meter) RegisterCallback(f metric.Callback, _ ...metric.Observable) (metric.Registration, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := &registration{m: m}
+	if m.callbacks == nil {
+		m.callbacks = map[*registration]metric.Callback{}
+	}
+	m.callbacks[r] = f
+	return r, nil
+}
+
+// Unregister implements [metric.Registration].
+func (r *registration) Unregister() error {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	delete(r.m.callbacks, r)
+	return nil
+}
+
+// An observer collects the values of one export.
+type observer struct {
+	metricnoop.Observer
+	m      *meter
+	order  []*observable
+	points map[*observable][]object
+}
+
+// ObserveInt64 implements [metric.Observer].
+func (x *observer) ObserveInt64(i metric.Int64Observable, v int64, opts ...metric.ObserveOption) {
+	known, ok := i.(interface{ self() *observable })
+	if !ok {
+		return
+	}
+	o, set := known.self(), metric.NewObserveConfig(opts).Attributes()
+	if x.points[o] == nil {
+		x.order = append(x.order, o)
+	}
+	x.points[o] = append(x.points[o], object{"attributes": attributesOf(set.ToSlice()), "startTimeUnixNano": nanos(x.m.began), "timeUnixNano": nanos(time.Now()), "asInt": strconv.FormatInt(v, 10)})
+}
+
+// observe calls the callbacks and returns their metrics.
+func (m *meter) observe(ctx context.Context) (list []object) {
+	m.mu.Lock()
+	callbacks := slices.Collect(maps.Values(m.callbacks))
+	m.mu.Unlock()
+	x := &observer{m: m, points: map[*observable][]object{}}
+	for _, f := range callbacks {
+		f(ctx, x) // a failure is not the collector's; its metrics are missing
+	}
+	for _, o := range x.order {
+		kind, data := "gauge", object{"dataPoints": x.points[o]}
+		if o.counts {
+			kind, data["isMonotonic"], data["aggregationTemporality"] = "sum", true, 2
+		}
+		list = append(list, object{"name": o.name, "unit": o.unit, "description": o.description, kind: data})
+	}
+	return list
 }

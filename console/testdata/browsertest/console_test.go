@@ -164,3 +164,17 @@ func TestTwoBrowsers(t *testing.T) {
 	}
 	two.shows("form.login", "Token")
 }
+
+// A session whose agent is on another machine and away says so, in the list and on its own page.
+func TestAgentAway(t *testing.T) {
+	r := newRig(t)
+	s, err := r.hub.Create(t.Context(), me, hub.Spec{Cwd: r.dir, Title: "Far", Agent: hub.Args{Remote: "builder"}.Spec()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.prompt(s, "Hello.")
+	p := open(t, r.link(serve.ScopeView))
+	p.shows(".entry .away", "Waiting for the agent builder, away since")
+	p.click(".entry a")
+	p.shows(".session .away", "Waiting for the agent builder, away since")
+}

@@ -107,9 +107,9 @@ func newRigWith(t *testing.T, change func(*serve.Config), turns ...*parleytest.T
 			}
 			return []string{in.Path}, fmt.Sprintf("--- a\n+++ b\n@@ -1 +1 @@\n-%s\n+%s\n", in.Old, in.New)
 		},
-		Agent: func(_ context.Context, start hub.Start) (*parley.Options, error) {
+		Agent: new(serve.Agents).Wrap(func(_ context.Context, start hub.Start) (*parley.Options, error) {
 			return &parley.Options{Cwd: start.Cwd, MCPServers: r.servers, AllowedTools: r.allowed, Dialer: agent.InProcess(agent.Config{Model: model, Store: start.Store, Environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}})}, nil
-		},
+		}),
 	})
 	if err != nil {
 		t.Fatal(err)
