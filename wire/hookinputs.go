@@ -157,8 +157,8 @@ type NotificationInput struct {
 	Open             `wire:"hook_event_name=Notification"`
 }
 
-// PermissionRequestInput is the input of a hook that runs before the agent asks for
-// permission to run a tool.
+// PermissionRequestInput is the input of a hook that runs when a tool call needs permission,
+// at the same time as the request to the host.
 type PermissionRequestInput struct {
 	HookBase
 	ToolName              string              `json:"tool_name"`

@@ -162,7 +162,7 @@ type NotificationOutput struct {
 	Open              `wire:"hookEventName=Notification"`
 }
 
-// PermissionRequestOutput decides instead of the host.
+// PermissionRequestOutput answers a permission request in place of the host.
 type PermissionRequestOutput struct {
 	Decision *PermissionResult `json:"decision,omitzero"`
 	Open     `wire:"hookEventName=PermissionRequest"`

@@ -24,7 +24,7 @@ const (
 	EventPreCompact          HookEvent = "PreCompact"          // before a conversation is compacted
 	EventPostCompact         HookEvent = "PostCompact"         // after a conversation was compacted
 	EventNotification        HookEvent = "Notification"        // when the agent needs the attention of a person
-	EventPermissionRequest   HookEvent = "PermissionRequest"   // before the agent asks for permission
+	EventPermissionRequest   HookEvent = "PermissionRequest"   // when a tool call needs permission, beside the request to the host
 	EventPermissionDenied    HookEvent = "PermissionDenied"    // when a tool call was denied
 	EventPreModelSwitch      HookEvent = "PreModelSwitch"      // before the model changes
 	EventPostModelSwitch     HookEvent = "PostModelSwitch"     // after the model changed
