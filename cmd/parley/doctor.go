@@ -140,12 +140,12 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 	path, err := transport.Find("", d.p.getenv)
 	if err != nil {
 		self, _ := os.Executable()
-		do := fmt.Sprintf("SDKs start nothing by themselves. This program is an agent: put it on the PATH, or set CLAUDE_BIN=%s", self)
+		do := fmt.Sprintf("put this program on the PATH, or set CLAUDE_BIN=%s", self)
 		if d.p.getenv("CLAUDE_BIN") != "" {
-			d.report("cli", broken, "fix CLAUDE_BIN, or unset it", "CLAUDE_BIN names %s, which cannot be started", d.p.getenv("CLAUDE_BIN"))
+			d.report("cli", broken, "correct CLAUDE_BIN, or unset it", "CLAUDE_BIN names %s, which cannot be started", d.p.getenv("CLAUDE_BIN"))
 			return
 		}
-		d.report("cli", noted, do, "neither claude nor parley is where SDKs look")
+		d.report("cli", noted, do, "SDKs find neither claude nor parley")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -166,7 +166,7 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 func (d *doctor) readSettings() *settings.Settings {
 	s, err := agent.ReadSettings(d.cfg, d.args...)
 	if err != nil {
-		d.report("settings", broken, "no agent starts until this is fixed: a file that cannot be read may hold a restriction", "%v", err)
+		d.report("settings", broken, "fix the file; no agent starts without it, because it may hold deny rules", "%v", err)
 		return nil
 	}
 	var files []string
@@ -174,7 +174,7 @@ func (d *doctor) readSettings() *settings.Settings {
 		files = append(files, o.File)
 	}
 	if len(files) == 0 {
-		d.report("settings", fine, "", "none: what no flag allows is asked. parley init makes a file")
+		d.report("settings", fine, "", "no files; \"parley init\" creates one")
 	} else {
 		d.report("settings", fine, "", "%s", strings.Join(files, "\n"))
 	}
@@ -183,7 +183,7 @@ func (d *doctor) readSettings() *settings.Settings {
 		for i, n := range names {
 			lines = append(lines, fmt.Sprintf("%s (%v)", n, at[i]))
 		}
-		d.report("settings", noted, "look for typing errors; what another program reads may stay", "not known to this version: %s", strings.Join(lines, ", "))
+		d.report("settings", noted, "correct the spelling; settings of other programs have no effect here", "unknown settings: %s", strings.Join(lines, ", "))
 	}
 	inert := 0
 	for _, item := range s.Untrusted() {
@@ -193,9 +193,9 @@ func (d *doctor) readSettings() *settings.Settings {
 	}
 	switch n := len(s.Brought()); {
 	case inert > 0:
-		d.report("trust", noted, "parley trust shows all of it, and asks", "%d of %d things that this project brings have no effect, because nobody trusted them", inert, n)
+		d.report("trust", noted, "\"parley trust\" lists them and asks you", "%d of the %d hooks, servers and rules of this project have no effect until you trust them", inert, n)
 	case n > 0:
-		d.report("trust", fine, "", "what this project brings is trusted as it is now")
+		d.report("trust", fine, "", "you trust the hooks, servers and rules of this project")
 	}
 	return s
 }
@@ -221,7 +221,7 @@ func (d *doctor) connect(ctx context.Context) {
 		d.report("agent", broken, "", "it does not answer: %v", err)
 		return
 	}
-	d.report("agent", fine, "", "it starts, with %d models and %d commands", len(r.Models), len(r.Commands))
+	d.report("agent", fine, "", "it starts and lists %d models and %d commands", len(r.Models), len(r.Commands))
 	d.credentials(r.Account)
 	d.servers(ctx, c)
 }
@@ -234,18 +234,18 @@ func (d *doctor) credentials(a *wire.AccountInfo) {
 	}
 	switch {
 	case a == nil:
-		d.report("model", noted, "", "the agent does not say who answers")
+		d.report("model", noted, "", "the agent does not report its provider")
 	case d.flags.Provider == "script":
-		d.report("model", fine, "", "a script answers: %s", d.flags.Script)
+		d.report("model", fine, "", "the script %s", d.flags.Script)
 	case a.APIProvider != "firstParty":
-		d.report("model", noted, "ask something to see that it works: parley -p hello", "%s answers; whether its credentials are good shows the first prompt (docs/providers.md)", cmp.Or(a.APIProvider, d.flags.Provider))
+		d.report("model", noted, "parley -p hello tests it", "the provider %s; not tested", cmp.Or(a.APIProvider, d.flags.Provider))
 	case a.APIKeySource != "none" && a.APIKeySource != "":
-		d.report("model", fine, "", "a key from %s%s; whether the API takes it shows the first prompt", a.APIKeySource, at)
+		d.report("model", fine, "", "a key from %s%s; not tested", a.APIKeySource, at)
 	case a.TokenSource != "none" && a.TokenSource != "":
-		d.report("model", fine, "", "a token from %s%s; whether the API takes it shows the first prompt", a.TokenSource, at)
+		d.report("model", fine, "", "a token from %s%s; not tested", a.TokenSource, at)
 	default:
 		d.report("model", broken, "set ANTHROPIC_API_KEY, or apiKeyHelper in your settings to a command that prints a key;\n"+
-			"or take another model: --provider openai --base-url URL, bedrock, vertex;\nor none at all: parley demo, parley help script", "no key%s", at)
+			"or use another model: --provider openai --base-url URL, bedrock or vertex;\nor no model: parley demo", "no key%s", at)
 	}
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
 		if v := d.p.getenv(name); v != "" {
@@ -259,7 +259,7 @@ func (d *doctor) credentials(a *wire.AccountInfo) {
 func redacted(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
-		return "an address that is none"
+		return "an address that is not a URL"
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
@@ -281,18 +281,18 @@ func (d *doctor) servers(ctx context.Context, c *parley.Client) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if len(all) == 0 {
-		d.report("mcp", fine, "", "no servers (docs/mcp.md says how to name some)")
+		d.report("mcp", fine, "", "no servers; \"parley mcp add\" adds one")
 	}
 	for _, s := range all {
 		switch s.Status {
 		case "connected":
 			d.report("mcp", fine, "", "%s is connected, with %d tools", s.Name, len(s.Tools))
 		case "needs-auth":
-			d.report("mcp", noted, "add a header with a token to its configuration", "%s wants to know who you are", s.Name)
+			d.report("mcp", noted, "run \"parley mcp login\", or add a header with a token to its configuration", "%s needs a login", s.Name)
 		case "disabled":
-			d.report("mcp", noted, "", "%s is switched off", s.Name)
+			d.report("mcp", noted, "", "%s is disabled", s.Name)
 		default:
-			d.report("mcp", broken, "run its command yourself to see what it says, or take it out of the configuration", "%s: %s", s.Name, cmp.Or(s.Error, string(s.Status)))
+			d.report("mcp", broken, "run its command yourself to see the error, or remove it: parley mcp remove", "%s: %s", s.Name, cmp.Or(s.Error, string(s.Status)))
 		}
 	}
 }
@@ -303,11 +303,11 @@ func (d *doctor) tryWall() {
 	defer w.Close()
 	switch r := w.Report(); {
 	case r.Kind == sandbox.None:
-		d.report("wall", noted, "on Linux use a kernel with Landlock (5.13 or newer)", "%s; only a few literal commands run without a question", strings.Join(r.Missing, "; "))
+		d.report("wall", noted, "on Linux use a kernel with Landlock (5.13 or newer)", "%s; most commands need your approval", strings.Join(r.Missing, "; "))
 	case len(r.Missing) > 0:
-		d.report("wall", noted, "", "commands that nobody approved run behind %s:\n%s\nnot guaranteed: %s", r.Kind, strings.Join(r.Guarantees, "\n"), strings.Join(r.Missing, "; "))
+		d.report("wall", noted, "", "commands without an approval run behind %s:\n%s\nnot guaranteed: %s", r.Kind, strings.Join(r.Guarantees, "\n"), strings.Join(r.Missing, "; "))
 	default:
-		d.report("wall", fine, "", "commands that nobody approved run behind %s:\n%s", r.Kind, strings.Join(r.Guarantees, "\n"))
+		d.report("wall", fine, "", "commands without an approval run behind %s:\n%s", r.Kind, strings.Join(r.Guarantees, "\n"))
 	}
 }
 
@@ -332,11 +332,11 @@ func (d *doctor) trySandbox(s *settings.Settings) {
 	r := box.Report()
 	switch {
 	case !box.Active() && required:
-		d.report("sandbox", broken, "install bubblewrap, or say \"failIfUnavailable\": false in the settings to go without", "the settings want one, and there is none here: %s", strings.Join(r.Missing, "; "))
+		d.report("sandbox", broken, "install bubblewrap, or set \"failIfUnavailable\": false in the settings", "the settings require a sandbox, and none works here: %s", strings.Join(r.Missing, "; "))
 	case !box.Active():
-		d.report("sandbox", noted, "on Linux install bubblewrap; elsewhere run agents in a container", "there is none here, so that rules are all that stands between commands and this machine")
+		d.report("sandbox", noted, "on Linux install bubblewrap; elsewhere run agents in a container", "none; only permission rules restrict the commands that you approve")
 	case len(r.Missing) > 0:
-		d.report("sandbox", noted, "install bubblewrap to have all of it", "%s works, but does not hold %s%s", r.Kind, strings.Join(r.Missing, "; "), offBy(asked))
+		d.report("sandbox", noted, "install bubblewrap", "%s works, without these guarantees: %s%s", r.Kind, strings.Join(r.Missing, "; "), offBy(asked))
 	default:
 		d.report("sandbox", fine, "", "%s works%s", r.Kind, offBy(asked))
 	}
@@ -345,16 +345,16 @@ func (d *doctor) trySandbox(s *settings.Settings) {
 // offBy describes whether the sandbox is on.
 func offBy(asked bool) string {
 	if asked {
-		return ", and is on"
+		return ", and is enabled"
 	}
-	return "; it is off until the settings say \"sandbox\": {\"enabled\": true}"
+	return "; \"sandbox\": {\"enabled\": true} in the settings enables it"
 }
 
 // countSessions checks the store of sessions.
 func (d *doctor) countSessions(ctx context.Context) {
 	dir := d.cfg.ConfigDir()
 	if dir == "" {
-		d.report("sessions", noted, "set HOME or CLAUDE_CONFIG_DIR", "no home directory to keep them in")
+		d.report("sessions", noted, "set HOME or CLAUDE_CONFIG_DIR", "no home directory to save them in")
 		return
 	}
 	all, err := session.List(ctx, &session.Files{Dir: dir}, nil)
@@ -362,7 +362,7 @@ func (d *doctor) countSessions(ctx context.Context) {
 		err = writable(filepath.Join(dir, "projects"))
 	}
 	if err != nil {
-		d.report("sessions", broken, "fix the rights of the directory, or name another in CLAUDE_CONFIG_DIR", "%v", err)
+		d.report("sessions", broken, "make the directory writable, or name another one in CLAUDE_CONFIG_DIR", "%v", err)
 		return
 	}
 	d.report("sessions", fine, "", "%d in %s", len(all), dir)
@@ -397,7 +397,7 @@ func (d *doctor) lookForPrograms() {
 		without  state
 	}{
 		{"bash", "install bash: the tool Bash runs commands with it", broken},
-		{"git", "install git, or do without: the model is not told of the repository", noted},
+		{"git", "install git; without it the model sees no branch and no changes", noted},
 	} {
 		path, err := lookPath(want.name, d.p.getenv("PATH"))
 		if err != nil {
@@ -407,7 +407,7 @@ func (d *doctor) lookForPrograms() {
 		d.report(want.name, fine, "", "%s", path)
 	}
 	if err := writable(os.TempDir()); err != nil {
-		d.report("temp", broken, "name a directory that can be written to in TMPDIR", "%v", err)
+		d.report("temp", broken, "name a writable directory in TMPDIR", "%v", err)
 	}
 }
 

@@ -17,10 +17,10 @@ const maxTime = 600
 
 // wallGuarantees are the guarantees of every wall.
 var wallGuarantees = []string{
-	"no file can be changed, nor its mode, times or attributes",
+	"no change to any file, its mode, times or attributes",
 	"no network and no sockets",
 	"only the working directories, the system and installed tools can be read; credentials, files of deny rules and closed files in /etc cannot",
-	"no signal to processes outside, no tracing, nothing of their memory and environment",
+	"no signals to other processes, no tracing, no access to their memory and environment",
 }
 
 // attack runs a shell behind the wall that tries to escape, and checks its effects.
