@@ -385,18 +385,19 @@ func outcome(m *wire.Result) (*v1.PromptResponse, error) {
 func (e *editing) finishTurns(which func(*turn) bool, result *v1.PromptResponse, err error) {
 	e.mu.Lock()
 	var over []*turn
+	var cancelled []bool // a cancel may still come, too late
 	e.turns = slices.DeleteFunc(e.turns, func(t *turn) bool {
 		if !which(t) {
 			return false
 		}
-		over = append(over, t)
+		over, cancelled = append(over, t), append(cancelled, t.cancelled)
 		return true
 	})
 	e.mu.Unlock()
 	last, failed := result, err
-	for _, t := range over {
+	for i, t := range over {
 		close(t.done)
-		if last, failed = result, err; t.cancelled {
+		if last, failed = result, err; cancelled[i] {
 			last, failed = stopped(v1.StopReasonCancelled), nil
 		}
 		t.req.respond(last, failed)

@@ -233,8 +233,7 @@ func (s *server) setMode(id string, req *wire.SetPermissionMode) {
 		s.respond(id, nil, err)
 		return
 	}
-	s.respond(id, &wire.SetPermissionModeResponse{Mode: mode}, nil)
-	s.conv.SetMode(mode)
+	s.conv.SetModeFor(mode, func() { s.respond(id, &wire.SetPermissionModeResponse{Mode: mode}, nil) })
 }
 
 // setThinking limits how much the model reasons.

@@ -72,8 +72,13 @@ func (c *permissions) publishEnv(env *tool.Env) {
 func (c *permissions) Mode() wire.PermissionMode { return c.mode }
 
 // SetMode changes the permission mode and emits the change.
-func (c *permissions) SetMode(mode wire.PermissionMode) {
+func (c *permissions) SetMode(mode wire.PermissionMode) { c.SetModeFor(mode, func() {}) }
+
+// SetModeFor is SetMode on request: it calls respond, which sends the response, when the mode is in
+// effect, and emits the change after it.
+func (c *permissions) SetModeFor(mode wire.PermissionMode, respond func()) {
 	if mode == c.mode {
+		respond()
 		return
 	}
 	if mode == wire.ModePlan {
@@ -81,6 +86,7 @@ func (c *permissions) SetMode(mode wire.PermissionMode) {
 	}
 	c.mode = mode
 	c.publish()
+	respond()
 	c.rec.Emit(&wire.Status{PermissionMode: mode})
 }
 

@@ -110,3 +110,24 @@ func TestOwnerServesWhileItWaits(t *testing.T) {
 		t.Error("Do ran after the end")
 	}
 }
+
+// TestModeHoldsWhenAnswered checks that a mode is in effect for calls before the host knows it, and
+// that the message about it comes after the response.
+func TestModeHoldsWhenAnswered(t *testing.T) {
+	p, emitted := newPermissions()
+	for range 2 {
+		answered := false
+		p.SetModeFor(wire.ModePlan, func() {
+			answered = true
+			if p.view.Load().Mode != wire.ModePlan || len(*emitted) > 1 {
+				t.Errorf("calls see %s, and %d messages were sent", p.view.Load().Mode, len(*emitted))
+			}
+		})
+		if !answered {
+			t.Error("no response")
+		}
+	}
+	if len(*emitted) != 1 {
+		t.Errorf("got %d messages", len(*emitted))
+	}
+}

@@ -413,20 +413,18 @@ func (c *Conversation) round(t *turn) *ending {
 
 // mergeQueuedPrompts merges prompts that were queued meanwhile into this turn.
 func (c *Conversation) mergeQueuedPrompts(t *turn) *ending {
-	waiting := c.inbox
-	c.inbox = nil
-	var later []*prompt
-	for _, p := range waiting {
-		if p.m.Priority == "later" || t.ctx.Err() != nil || c.slash(p) != nil {
-			later = append(later, p)
+	for _, p := range slices.Clone(c.inbox) {
+		// It stays queued while hooks run, so that the host can cancel it, or interrupt the turn.
+		queued := func() bool { return t.ctx.Err() == nil && slices.Contains(c.inbox, p) }
+		if p.m.Priority == "later" || !queued() || c.slash(p) != nil {
 			continue
 		}
 		verdict := c.promptHooks(t, p)
 		c.emitNotes(verdict)
-		if t.ctx.Err() != nil {
-			later = append(later, p)
+		if !queued() {
 			continue
 		}
+		c.inbox = slices.DeleteFunc(slices.Clone(c.inbox), func(q *prompt) bool { return q == p })
 		c.lifecycle(p, "started")
 		if reason, blocked := verdict.Blocked(); blocked {
 			c.reportBlocked(reason, false)
@@ -436,11 +434,9 @@ func (c *Conversation) mergeQueuedPrompts(t *turn) *ending {
 		t.prompts = append(t.prompts, p)
 		c.expandPrompt(t, p, nil)
 		if err := c.appendPrompt(t, p, verdict.Added()); err != nil {
-			c.inbox = append(later, c.inbox...)
 			return c.broken(err)
 		}
 	}
-	c.inbox = append(later, c.inbox...)
 	return nil
 }
 

@@ -168,8 +168,9 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// read sends the messages of a stream after a number. A later reader takes over the stream.
-func (x *editor) read(ctx context.Context, name string, after uint64, send func(n uint64, m json.RawMessage) error) error {
+// read sends the messages of a stream after a number. It calls opened once other requests find the
+// stream open. A later reader takes over the stream.
+func (x *editor) read(ctx context.Context, name string, after uint64, opened func() error, send func(n uint64, m json.RawMessage) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) })()
@@ -193,6 +194,9 @@ func (x *editor) read(ctx context.Context, name string, after uint64, send func(
 			x.idle.Reset(editorIdleTime)
 		}
 	}()
+	if err := opened(); err != nil {
+		return err
+	}
 	for next := after + 1; ; {
 		x.mu.Lock()
 		var batch []json.RawMessage
@@ -222,6 +226,9 @@ func (x *editor) read(ctx context.Context, name string, after uint64, send func(
 		}
 	}
 }
+
+// quietly is for streams whose clients need not know when they are open.
+func quietly() error { return nil }
 
 // fetched records that a message was sent, and removes old ones.
 func (x *editor) fetched(b *mailbox, n uint64) {
@@ -309,18 +316,15 @@ func acpGet(c *call) {
 		_, err := c.w.Write(data)
 		return errors.Join(err, out.Flush())
 	}
-	if write([]byte(":\n\n")) != nil { // shows the client that the stream is open
-		return
-	}
+	beat := func() error { return write([]byte(":\n\n")) } // the first one shows the client that the stream is open
 	pump(c.r.Context(), func(ctx context.Context, yield func(item, error) bool) {
-		yield(item{}, x.read(ctx, name, after, func(n uint64, m json.RawMessage) error {
+		yield(item{}, x.read(ctx, name, after, beat, func(n uint64, m json.RawMessage) error {
 			if !yield(item{n: n, name: "message", data: m}, nil) {
 				return context.Canceled
 			}
 			return nil
 		}))
-	}, func(it item) error { return write(appendEvent(nil, it)) },
-		func(context.Context) error { return write([]byte(":\n\n")) })
+	}, func(it item) error { return write(appendEvent(nil, it)) }, func(context.Context) error { return beat() })
 }
 
 // acpPost receives a message of a client.
@@ -416,7 +420,7 @@ func (c *call) acpInitialize(line []byte) {
 	answered := errors.New("answered")
 	var answer json.RawMessage
 	if err == nil {
-		err = x.read(c.r.Context(), "", 0, func(_ uint64, m json.RawMessage) error {
+		err = x.read(c.r.Context(), "", 0, quietly, func(_ uint64, m json.RawMessage) error {
 			answer = m
 			return answered
 		})
@@ -488,7 +492,7 @@ func acpSocket(c *call) {
 		return f(ctx)
 	}
 	err = pump(c.r.Context(), func(ctx context.Context, yield func(item, error) bool) {
-		yield(item{}, x.read(ctx, "", 0, func(n uint64, m json.RawMessage) error {
+		yield(item{}, x.read(ctx, "", 0, quietly, func(n uint64, m json.RawMessage) error {
 			if !yield(item{n: n, data: m}, nil) {
 				return context.Canceled
 			}

@@ -222,16 +222,18 @@ func agentSocket(c *call) {
 	id, fresh := c.r.Header.Get(remote.HeaderSession), a.timer == nil
 	c.w.Header().Set(remote.HeaderStream, a.stream)
 	c.w.Header().Set(remote.HeaderReceived, strconv.FormatUint(a.link.Received(), 10))
-	conn, err := c.accept(remote.Subprotocol)
-	if err != nil {
-		return // Accept has responded
-	}
-	if fresh {
-		c.s.note(c.r, c.identity, http.StatusOK, "")
+	if fresh { // before the agent knows its stream, with which it may connect again at once
 		c.s.cfg.Agents.add(id, a)
 	}
 	c.s.cfg.Agents.connect(id, a)
 	defer c.s.cfg.Agents.disconnect(id, a)
+	conn, err := c.accept(remote.Subprotocol)
+	if err != nil { // Accept has responded
+		if fresh {
+			a.link.End(err)
+		}
+		return
+	}
 	a.link.Serve(c.r.Context(), conn, received)
 }
 

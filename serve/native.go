@@ -59,6 +59,11 @@ type native struct {
 	// shared is the host that receives the answers, if this one only follows.
 	shared *native
 
+	// Set by look: the last number of the session, and the questions that are open.
+	upTo uint64
+	open []hub.Ask
+	err  error // why they are not known
+
 	mu    sync.Mutex
 	asked map[string]hub.Ask             // questions that were sent to it, by request id
 	waits map[string]chan *wire.Response // requests of the agent that it must answer
@@ -332,20 +337,28 @@ func (x *native) handleResponse(r *wire.Response) error {
 	return err
 }
 
-// follow sends the frames of the session after a number. Open and new questions become requests of
-// the agent; a question that somebody else answers is cancelled.
-func (x *native) follow(after uint64, history bool) error {
+// look finds out what the session has now. A host that follows from then on misses nothing that
+// happens after it is connected.
+func (x *native) look() {
 	info, asks, err := x.on.Info(x.ctx, x.by.Actor)
-	if err != nil && !errors.Is(err, hub.ErrNotFound) {
-		return err
+	if x.open = asks; info != nil {
+		x.upTo = info.State.N
 	}
-	upTo := uint64(0)
-	if info != nil {
-		upTo = info.State.N
+	if !errors.Is(err, hub.ErrNotFound) { // it may have started outside the hub
+		x.err = err
+	}
+}
+
+// follow sends the frames of the session after a number, or those after look. Open and new questions
+// become requests of the agent; a question that somebody else answers is cancelled. It calls attached
+// once live frames arrive, too.
+func (x *native) follow(after uint64, history bool, attached func()) error {
+	if x.err != nil {
+		return x.err
 	}
 	if !history {
-		after = upTo
-		for _, a := range asks {
+		after = x.upTo
+		for _, a := range x.open {
 			x.question(frame{}, a)
 		}
 	}
@@ -353,6 +366,7 @@ func (x *native) follow(after uint64, history bool) error {
 		if err != nil {
 			return err
 		}
+		attached()
 		f := frame{n: e.N, time: e.Time, data: e.Data}
 		switch e.Kind {
 		case hub.KindFrame, hub.KindLive:
@@ -360,7 +374,7 @@ func (x *native) follow(after uint64, history bool) error {
 		case hub.KindAsk:
 			var a hub.Ask
 			open := func(o hub.Ask) bool { return o.ID == a.ID }
-			if json.Unmarshal(e.Data, &a) == nil && (e.N > upTo || slices.ContainsFunc(asks, open)) {
+			if json.Unmarshal(e.Data, &a) == nil && (e.N > x.upTo || slices.ContainsFunc(x.open, open)) {
 				x.question(f, a)
 			}
 		case hub.KindAnswer:
@@ -492,8 +506,20 @@ func nativeSocket(c *call) {
 		c.s.fail(c.w, c.r, id, err)
 		return
 	}
+	q := newQueue()
+	var x *native
+	begin := func() {
+		x = c.s.newNative(c.r.Context(), id, c.r.PathValue("id"), q.put)
+		x.look()
+	}
+	if id != nil {
+		begin()
+	}
 	conn, err := c.accept()
 	if err != nil {
+		if x != nil {
+			x.stop(err)
+		}
 		return // Accept has responded
 	}
 	defer conn.CloseNow()
@@ -511,17 +537,25 @@ func nativeSocket(c *call) {
 			return
 		}
 		known()
+		begin()
 	}
 	conn.SetReadLimit(nativeLimit)
-	q := newQueue()
-	x := c.s.newNative(c.r.Context(), id, c.r.PathValue("id"), q.put)
 	defer context.AfterFunc(id.ctx, func() { x.stop(errRevoked) })()
 	defer context.AfterFunc(c.s.ctx, func() { x.stop(context.Cause(c.s.ctx)) })()
 	var work sync.WaitGroup
-	work.Go(func() { x.stop(x.follow(after, c.r.URL.Query().Has("after"))) })
+	attached := make(chan struct{})
+	work.Go(func() {
+		x.stop(x.follow(after, c.r.URL.Query().Has("after"), sync.OnceFunc(func() { close(attached) })))
+	})
 	// Cancelling a read or a write would end the connection before it is closed with a code.
 	whole := context.WithoutCancel(c.r.Context())
-	work.Go(func() { x.stop(readLines(whole, conn, x)) })
+	work.Go(func() {
+		select {
+		case <-attached: // the host receives everything that its messages lead to
+		case <-x.ctx.Done():
+		}
+		x.stop(readLines(whole, conn, x))
+	})
 	work.Go(func() {
 		for x.ctx.Err() == nil {
 			select {

@@ -116,7 +116,8 @@ func nativeEvents(c *call) {
 		c.s.fail(c.w, c.r, c.identity, err)
 		return
 	}
-	if _, _, err := c.session().Info(c.r.Context(), c.Actor); err != nil {
+	info, asks, err := c.session().Info(c.r.Context(), c.Actor)
+	if err != nil {
 		c.s.fail(c.w, c.r, c.identity, err)
 		return
 	}
@@ -126,13 +127,19 @@ func nativeEvents(c *call) {
 	ctx, cancel := context.WithCancelCause(c.r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) })()
-	view := &native{s: c.s, by: c.identity, on: c.session(), ctx: ctx, send: q.put, shared: x.native}
+	view := &native{s: c.s, by: c.identity, on: c.session(), ctx: ctx, send: q.put, shared: x.native, upTo: info.State.N, open: asks}
 	var work sync.WaitGroup
-	work.Go(func() { cancel(view.follow(after, true)) })
+	attached := make(chan struct{})
+	work.Go(func() { cancel(view.follow(after, true, sync.OnceFunc(func() { close(attached) }))) })
 	defer work.Wait()
 	defer cancel(nil)
 	id := c.r.PathValue("id")
-	c.sendEvents(func(ctx context.Context, yield func(item, error) bool) {
+	c.sendEvents(func(open context.Context, yield func(item, error) bool) {
+		defer context.AfterFunc(open, func() { cancel(context.Cause(open)) })()
+		select {
+		case <-attached: // the host receives everything that its next messages lead to
+		case <-ctx.Done():
+		}
 		if !yield(item{name: "connected", data: []byte("{}")}, nil) {
 			return
 		}

@@ -295,3 +295,32 @@ func TestRequestsOfALostStream(t *testing.T) {
 		t.Errorf("requests %v", seen)
 	}
 }
+
+// TestHostMissesNothing checks that a host receives everything that its first message leads to,
+// also the pieces of the answer.
+func TestHostMissesNothing(t *testing.T) {
+	r := newRig(t, func() *parleytest.Model {
+		return parleytest.Script().Default(parleytest.Say("Hello.")).Model()
+	}, nil)
+	for range 5 {
+		p, _, err := r.dial("/v1/sessions/"+r.create("")+"/ws", r.tokens[serve.ScopeDrive], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.write(`{"type":"user","message":{"role":"user","content":"Hi."}}`)
+		var got strings.Builder
+		for !strings.Contains(got.String(), `"type":"result"`) {
+			_, data, err := p.conn.Read(testwait.Context(t))
+			if err != nil {
+				t.Fatalf("%v after %s", err, got.String())
+			}
+			got.Write(data)
+		}
+		for _, want := range []string{`"subtype":"init"`, `"stream_event"`, `"type":"assistant"`} {
+			if !strings.Contains(got.String(), want) {
+				t.Errorf("no %s in %s", want, got.String())
+			}
+		}
+		p.conn.CloseNow()
+	}
+}

@@ -77,7 +77,6 @@ type connection struct {
 	session *mcp.ClientSession
 	link    link
 	opened  mcp.Connection
-	host    *hostConn // for a server in the host
 	info    *wire.MCPServerInfo
 	offers  []*Tool
 	prompts []*Prompt
@@ -159,7 +158,7 @@ func (s *server) connect(ctx context.Context) (*connection, error) {
 // open opens a connection. An empty version means the newest.
 func (s *server) open(ctx context.Context, version string) (*connection, error) {
 	c := &connection{listChanged: make(chan struct{}, 1), ended: make(chan struct{}), alive: map[int64]func(){}, questions: map[*question]bool{}, stop: func() {}}
-	link, err := s.dial(ctx, c)
+	link, err := s.dial(ctx)
 	if err != nil {
 		return nil, err
 	}

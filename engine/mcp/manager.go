@@ -492,13 +492,13 @@ func (m *Manager) SetDynamic(configs map[string]*wire.MCPServerConfig) (settled 
 func (m *Manager) Deliver(name string, message json.RawMessage) {
 	m.mu.Lock()
 	s, err := m.find(name)
-	var conn *connection
+	var host *hostConn
 	if err == nil {
-		conn = s.conn
+		host = s.host
 	}
 	m.mu.Unlock()
-	if conn != nil && conn.host != nil {
-		conn.host.deliver(message)
+	if host != nil {
+		host.deliver(message)
 	}
 }
 

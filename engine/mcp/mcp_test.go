@@ -737,6 +737,24 @@ func TestHost(t *testing.T) {
 	testwait.Until(t, "the host is asked", func() bool { return strings.HasPrefix(h.methods(), "tools/list") })
 }
 
+// A server in the host may send a message as soon as it has listed its tools.
+func TestHostSendsAtOnce(t *testing.T) {
+	var m *Manager
+	var lists atomic.Int64
+	h := host(t, newServer(), func(json.RawMessage) {})
+	m = manager(t, func(o *Options) {
+		o.Host = func(ctx context.Context, server string, message json.RawMessage) (json.RawMessage, error) {
+			if strings.Contains(string(message), `"tools/list"`) && lists.Add(1) == 1 {
+				defer m.Deliver("calc", json.RawMessage(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`))
+			}
+			return h.send(ctx, server, message)
+		}
+	})
+	m.Set("sdk", Server{Name: "calc", Config: &wire.MCPServerConfig{Type: "sdk"}})
+	ready(t, m)
+	testwait.Until(t, "the tools are listed again", func() bool { return lists.Load() > 1 })
+}
+
 func TestToggleAndSet(t *testing.T) {
 	m, _ := inHost(t)
 	m.Set("dynamic", Server{Name: "p", Config: child("good")})

@@ -32,6 +32,7 @@ type server struct {
 	offers  []*Tool
 	prompts []*Prompt
 	conn    *connection // while it is connected
+	host    *hostConn   // of the last connection to a server in the host, which may still be opening
 	// challenge is the server's last challenge to log in.
 	challenge []string
 }

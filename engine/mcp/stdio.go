@@ -21,7 +21,7 @@ import (
 )
 
 // dial returns the link to a server.
-func (s *server) dial(ctx context.Context, c *connection) (link, error) {
+func (s *server) dial(ctx context.Context) (link, error) {
 	switch kind := s.kind(); kind {
 	case "stdio":
 		return s.start(ctx)
@@ -35,8 +35,11 @@ func (s *server) dial(ctx context.Context, c *connection) (link, error) {
 		if s.m.opts.Host == nil {
 			return nil, errors.New("there is no host that the server could live in")
 		}
-		c.host = newHostConn(s)
-		return c.host, nil
+		host := newHostConn(s)
+		s.m.mu.Lock()
+		s.host = host // before it answers anything: from then on it may also send messages
+		s.m.mu.Unlock()
+		return host, nil
 	default:
 		return nil, fmt.Errorf("there are no servers of the type %q: use stdio, http, sse or sdk", kind)
 	}

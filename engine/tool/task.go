@@ -94,6 +94,8 @@ type TaskEnded struct{ Info TaskInfo }
 // Tasks is the list of tasks of a conversation, including those that have ended. Its zero
 // value is empty; it is safe for concurrent use.
 type Tasks struct {
+	listing sync.Mutex // held while a list is reported; locked before mu
+
 	mu      sync.Mutex
 	list    []Task
 	stopped map[string]bool // tasks that were stopped on request
@@ -182,6 +184,14 @@ func (t *Tasks) Running() []TaskInfo {
 		}
 	}
 	return running
+}
+
+// ReportRunning calls report with the tasks that run in the background now. The last call has the
+// last list, whichever goroutines report at the same time.
+func (t *Tasks) ReportRunning(report func([]TaskInfo)) {
+	t.listing.Lock()
+	defer t.listing.Unlock()
+	report(t.Running())
 }
 
 // RunningOf returns the tasks of [Tasks.Running] that a subagent started, or the

@@ -146,10 +146,12 @@ func (w *Watch) Forget(id string) {
 
 // Changed emits the list of background tasks to the host. It may be called from any goroutine.
 func (w *Watch) Changed() {
-	m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}}
-	for _, info := range w.Env.Tasks().Running() {
-		m.Tasks = append(m.Tasks, &wire.BackgroundTask{TaskID: info.ID, RunID: info.RunID, TaskType: info.Kind, SubagentType: info.AgentType,
-			Description: info.Description, ParentTaskID: info.Agent})
-	}
-	w.Emit(m)
+	w.Env.Tasks().ReportRunning(func(running []tool.TaskInfo) {
+		m := &wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}}
+		for _, info := range running {
+			m.Tasks = append(m.Tasks, &wire.BackgroundTask{TaskID: info.ID, RunID: info.RunID, TaskType: info.Kind, SubagentType: info.AgentType,
+				Description: info.Description, ParentTaskID: info.Agent})
+		}
+		w.Emit(m)
+	})
 }
