@@ -98,10 +98,10 @@ func (b *Batch) Start(c *Call) {
 // reads reports whether a call has no effects, or is a command that only reads and stays in
 // its directory. Such calls run concurrently.
 func (b *Batch) reads(c *Call) bool {
-	if c.ReadOnly() || c.Tool == nil {
+	if c.ReadOnly() {
 		return true
 	}
-	if c.Tool.Spec().Name != "Bash" {
+	if c.Tool == nil || c.Tool.Spec().Name != "Bash" {
 		return false
 	}
 	if c.onlyReads == nil {
