@@ -169,7 +169,7 @@ func (p *commandPattern) suspectsCall(name string, args []shell.Word, static boo
 		if p.begins(name, args) && (p.prefix || static && len(args) == len(p.words)) {
 			return yes
 		}
-		sameProgram := name != p.words[0] && unversioned(name) == unversioned(filepath.Base(p.words[0]))
+		sameProgram := name != p.words[0] && unversioned(name) == p.bare
 		if args[0].Static() && (p.resembles(name, args) || sameProgram && p.resembles(p.words[0], args)) {
 			return maybe
 		}
@@ -281,8 +281,10 @@ func forces(args []shell.Word, option string) bool {
 
 // unversioned returns the name of a program without a version: python for python3.11.
 func unversioned(name string) string {
-	if short := strings.TrimRight(name, "0123456789.-"); short != "" {
-		return short
+	for end := len(name); end > 0; end-- {
+		if c := name[end-1]; (c < '0' || c > '9') && c != '.' && c != '-' {
+			return name[:end]
+		}
 	}
 	return name
 }

@@ -163,7 +163,10 @@ func (j *disk) findPlaces(s *shell.Script, w *seenWord, loose bool) {
 func (j *disk) patternsOf(s *shell.Script, f *shell.File, w *seenWord) []*seenPattern {
 	if w.pats == nil {
 		for _, pat := range absolutePatterns(s, w.Pat, f.Loose) {
-			p := &seenPattern{pat: pat, wide: [][]rune{j.resolvePattern(pat, f.Deep), deepened(pat, f.Deep)}, names: names{ok: true}, dir: j.dirOf(pat)}
+			p := &seenPattern{pat: pat, wide: [][]rune{deepened(pat, f.Deep)}, names: names{ok: true}, dir: j.dirOf(pat)}
+			if real := j.resolvePattern(pat, f.Deep); !slices.Equal(real, p.wide[0]) {
+				p.wide = append(p.wide, real)
+			}
 			if glob, ok := globOf(pat); ok {
 				p.names.list, p.names.ok = j.others(glob)
 			}

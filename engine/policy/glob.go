@@ -120,7 +120,7 @@ func (g *glob) mayFold(path string) bool {
 }
 
 func beginsFolded(s, prefix string) bool {
-	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+	return strings.HasPrefix(s, prefix) || len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // hasUpper reports whether a text may differ in lower case.

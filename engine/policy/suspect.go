@@ -226,7 +226,7 @@ func (t *touching) pattern(f *shell.File, w *seenWord) {
 		for _, name := range p.names.list {
 			t.path(f, t.j.place(name), maybe)
 		}
-		if !p.names.ok || overlapAny(t.patterns(), p.wide[0]) || overlapAny(t.patterns(), p.wide[1]) || p.dir != "" && t.otherWay(p.dir) {
+		if !p.names.ok || slices.ContainsFunc(p.wide, func(pat []rune) bool { return overlapAny(t.patterns(), pat) }) || p.dir != "" && t.otherWay(p.dir) {
 			t.found = max(t.found, maybe)
 		}
 	}

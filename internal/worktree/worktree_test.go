@@ -219,3 +219,118 @@ func TestWorktreeBeginsAtTheParentsHead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNothingOfTheRepositoryRuns configures every program that git could run for a
+// worktree in the repository, and sees that the user's own git would run it.
+func TestNothingOfTheRepositoryRuns(t *testing.T) {
+	dir, ctx := newRepo(t), t.Context()
+	witness := filepath.Join(t.TempDir(), "witness")
+	commit(t, dir, ".gitattributes", "f filter=x\ng filter=y\n")
+	commit(t, dir, "f", "text\n")
+	commit(t, dir, "g", "text\n")
+	included := filepath.Join(dir, ".git", "included")
+	if err := os.WriteFile(included, []byte("[filter \"y\"]\n\tsmudge = touch '"+witness+"'; cat\n\tclean = touch '"+witness+"'; cat\n\trequired\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "config", "include.path", included)
+	run(t, dir, "config", "filter.x.smudge", "touch '"+witness+"'; cat")
+	run(t, dir, "config", "filter.x.clean", "touch '"+witness+"'; cat")
+	run(t, dir, "config", "filter.x.required", "true")
+	run(t, dir, "config", "filter.z=q.process", "touch '"+witness+"'")
+	clean := func(what string) {
+		t.Helper()
+		if _, err := os.Lstat(witness); err == nil {
+			t.Errorf("%s ran a program that the repository names", what)
+			os.Remove(witness)
+		}
+	}
+	run(t, dir, "worktree", "add", "-q", filepath.Join(t.TempDir(), "control"))
+	if err := os.Remove(witness); err != nil {
+		t.Fatalf("git itself ran nothing: %v", err)
+	}
+	tree, err := worktree.Add(ctx, dir, "fix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clean("Add")
+	for _, name := range []string{"f", "g"} {
+		if err := os.WriteFile(filepath.Join(tree.Dir, name), []byte("mark\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, _, err := tree.Changes(ctx); err != nil || files != 2 {
+		t.Errorf("%d changed files, %v; want 2", files, err)
+	}
+	clean("Changes")
+	if err := tree.Remove(ctx, true); err != nil {
+		t.Error(err)
+	}
+	clean("Remove")
+}
+
+// TestForeignRepository lets a project claim to be a work tree of another repository. No
+// worktree of that one may be made, because the session would then work there.
+func TestForeignRepository(t *testing.T) {
+	other, ctx := newRepo(t), t.Context()
+	run(t, other, "worktree", "add", "-q", filepath.Join(t.TempDir(), "w"))
+	for name, make := range map[string]func(git string) error{
+		"a file":               func(git string) error { return os.WriteFile(git, []byte("gitdir: "+other+"/.git\n"), 0o666) },
+		"a link":               func(git string) error { return os.Symlink(filepath.Join(other, ".git"), git) },
+		"a file of a worktree": func(git string) error { return os.WriteFile(git, []byte("gitdir: "+other+"/.git/worktrees/w\n"), 0o666) },
+	} {
+		dir, err := filepath.EvalSymlinks(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := make(filepath.Join(dir, ".git")); err != nil {
+			t.Fatal(err)
+		}
+		if tree, err := worktree.Add(ctx, dir, "fix"); err == nil {
+			t.Errorf("%s: a worktree was made at %s", name, tree.Dir)
+		}
+		if _, err := os.Lstat(filepath.Join(other, ".claude")); err == nil {
+			t.Fatalf("%s: a directory was made in the other repository", name)
+		}
+	}
+}
+
+// TestAddFollowsNoLink puts links where Add writes. Nothing may appear behind them.
+func TestAddFollowsNoLink(t *testing.T) {
+	for name, at := range map[string]string{"the exclude file": ".git/info/exclude", "its directory": ".git/info", ".claude": ".claude", "the folder": ".claude/worktrees",
+		"git's own worktrees": ".git/worktrees", "a hook": ".git/info/exclude"} {
+		t.Run(name, func(t *testing.T) {
+			dir, target := newRepo(t), t.TempDir()
+			path := filepath.Join(dir, filepath.FromSlash(at))
+			if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o777)); err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case name == "a hook":
+				target = filepath.Join(dir, ".git", "hooks", "pre-push")
+				if err := os.WriteFile(target, nil, 0o777); err != nil {
+					t.Fatal(err)
+				}
+			case strings.HasSuffix(at, "exclude"):
+				target = filepath.Join(target, "file")
+				if err := os.WriteFile(target, nil, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink(target, path); err != nil {
+				t.Fatal(err)
+			}
+			if tree, err := worktree.Add(t.Context(), dir, "fix"); err == nil {
+				t.Errorf("a worktree was made at %s", tree.Dir)
+			}
+			if info, err := os.Stat(target); err != nil {
+				t.Fatal(err)
+			} else if info.IsDir() {
+				if entries, err := os.ReadDir(target); err != nil || len(entries) > 0 {
+					t.Errorf("behind the link appeared %v (%v)", entries, err)
+				}
+			} else if info.Size() > 0 {
+				t.Error("the file behind the link was written")
+			}
+		})
+	}
+}

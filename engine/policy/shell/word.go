@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -110,8 +111,11 @@ func Overlap(a, b []rune) bool {
 		a, b = a[:len(a)-1], b[:len(b)-1]
 	}
 	// reach[j] is whether a up to i and b up to j match a common text.
-	reach := make([]bool, len(b)+1)
-	next := make([]bool, len(b)+1)
+	var small [2][64]bool // most patterns are short
+	reach, next := small[0][:], small[1][:]
+	if len(b) >= len(small[0]) {
+		reach, next = make([]bool, len(b)+1), make([]bool, len(b)+1)
+	}
 	reach[0] = true
 	for j := 1; j <= len(b) && isStar(b[j-1]); j++ {
 		reach[j] = true
@@ -577,10 +581,55 @@ func rawOf(w *syntax.Word) string {
 		}
 	}
 	var b strings.Builder
-	if err := syntax.NewPrinter().Print(&b, w); err != nil {
+	if rawParts(&b, w.Parts) {
+		return b.String()
+	}
+	b.Reset()
+	printer := printers.Get().(*syntax.Printer)
+	defer printers.Put(printer)
+	if err := printer.Print(&b, w); err != nil {
 		return "?"
 	}
 	return b.String()
+}
+
+// printers are reused memory.
+var printers = sync.Pool{New: func() any { return syntax.NewPrinter() }}
+
+// rawParts writes parts of a word as written. It reports whether all are of the common kinds,
+// for which no printer is needed.
+func rawParts(b *strings.Builder, parts []syntax.WordPart) bool {
+	for _, part := range parts {
+		switch p := part.(type) {
+		case *syntax.Lit:
+			b.WriteString(p.Value)
+		case *syntax.SglQuoted:
+			if p.Dollar {
+				b.WriteByte('$')
+			}
+			b.WriteByte('\'')
+			b.WriteString(p.Value)
+			b.WriteByte('\'')
+		case *syntax.DblQuoted:
+			if p.Dollar {
+				b.WriteByte('$')
+			}
+			b.WriteByte('"')
+			if !rawParts(b, p.Parts) {
+				return false
+			}
+			b.WriteByte('"')
+		case *syntax.ParamExp:
+			if !p.Short || p.Index != nil || p.Param == nil {
+				return false
+			}
+			b.WriteByte('$')
+			b.WriteString(p.Param.Value)
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 func isNumber(s string) bool {
