@@ -35,6 +35,7 @@ type filterSpec struct {
 	alone      bool     // it has its own namespaces: it sees no processes and no memory of others
 	scoped     bool     // its signals to processes outside are blocked otherwise
 	supervised bool     // a supervisor receives reported and counted calls
+	keepsSize  bool     // Landlock before version 3 does not deny that a file is truncated, so the filter does
 }
 
 // A filter is a list of instructions.
@@ -67,8 +68,8 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 	case absent:
 		f.fail(uint32(unix.ENOSYS))
 	case viewing:
-		if s.write {
-			f.fail(uint32(unix.ENOSYS)) // its mode cannot be inspected
+		if s.write || s.keepsSize {
+			f.fail(uint32(unix.ENOSYS)) // its mode and flags cannot be inspected
 		} else {
 			f.allow()
 		}
@@ -87,6 +88,10 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 		}
 	case changing:
 		if s.write {
+			if s.keepsSize && nr == unix.SYS_TRUNCATE {
+				f.fail(uint32(unix.EROFS))
+				return f
+			}
 			if at, ok := modeOf[nr]; ok {
 				f.denyRaising(at)
 			}
@@ -98,6 +103,12 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 		at := uint32(1)
 		if nr != unix.SYS_OPENAT { // open
 			at = 0
+		}
+		if s.keepsSize {
+			f.argument(at + 1)
+			f.add(jumpSet, unix.O_WRONLY|unix.O_RDWR, 2, 0) // Landlock denies these
+			f.add(jumpSet, unix.O_TRUNC, 0, 1)
+			f.fail(uint32(unix.EROFS))
 		}
 		switch {
 		case s.write:

@@ -115,7 +115,7 @@ func (w *Wall) confine(cmd *exec.Cmd, v *View) (*Confined, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := confineBy(cmd, ruleset, &filterSpec{write: v.Write, scoped: w.version >= 6, supervised: w.listener})
+	c, err := confineBy(cmd, ruleset, &filterSpec{write: v.Write, scoped: w.version >= 6, supervised: w.listener, keepsSize: w.version < 3})
 	if err == nil && w.maxTasks > 0 {
 		c.limit, c.left = w.maxTasks, w.maxTasks/2
 	}

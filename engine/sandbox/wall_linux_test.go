@@ -35,6 +35,7 @@ type yard struct {
 	dials      chan struct{} // has an element if a client connected
 	socket     string
 	port       string
+	write      bool // the wall lets the root be changed
 }
 
 func newYard(t *testing.T) *yard {
@@ -138,7 +139,7 @@ func (y *yard) run(w *Wall, script string) (out string, code int, refused []stri
 	var c *Confined
 	if w != nil {
 		var err error
-		if c, err = w.Confine(cmd, View{Roots: []string{y.root}, Hide: []string{y.root + "/.env", y.root + "/**/*.pem"}}); err != nil {
+		if c, err = w.Confine(cmd, View{Roots: []string{y.root}, Write: y.write, Hide: []string{y.root + "/.env", y.root + "/**/*.pem"}}); err != nil {
 			y.t.Fatal(err)
 		}
 	}
@@ -209,11 +210,26 @@ var attacks = []string{
 	`perl -e 'exit 1 if syscall(INOTIFY, 0) < 0; print "ESCAPED"'`, `perl -e 'exit 1 if syscall(SHMGET, 0, 4096, 01600) < 0; print "ESCAPED"'`,
 	`perl -e '$u = pack "x200"; exit 1 if syscall(URING, 4, $u) < 0; print "ESCAPED"'; ~`, `!perl -e '($a, $b, $c) = ("none", "/nonexistent", "tmpfs"); exit 1 if syscall(MOUNT, $a, $b, $c, 0, 0) < 0 && $! != 2; print "ESCAPED"'`,
 	`perl -e 'exit 1 if syscall(PRCTL, 4, 0, 0, 0, 0) < 0; print "ESCAPED"'`, `perl -e 'exit 1 if syscall(SIGNAL32) < 0 && $! == 38; print "ESCAPED"'; ~`,
+	// Calls of later kernels, and rarer ones.
+	`perl -e '$f = "file"; syscall(FCHMOD_AT2, -100, $f, 0, 0)'; ~`, `perl -e '$f = "file"; syscall(FCHMODAT, -100, $f, 0)'`, `perl -e '($f, $n, $v) = ("file", "user.x", "y"); $a = pack("QLL", unpack("Q", pack("p", $v)), 1, 0); syscall(SET_XATTR_AT, -100, $f, 0, $n, $a, 16)'; ~`,
+	`perl -e '$f = "file"; $a = pack("QLLLLL", 0x40, 0, 0, 0, 0, 0); syscall(FILE_SET, -100, $f, $a, 24, 0)'; ~`, `perl -e '$f = "file"; $t = pack("qqqq", 1, 0, 1, 0); syscall(UTIMENS, -100, $f, $t, 0)'`, `perl -e 'open F, "<", "file"; $t = pack("qqqq", 1, 0, 1, 0); syscall(UTIMENS, fileno(F), 0, $t, 0)'`,
+	`perl -e '$f = "file"; $d = syscall(OPENAT, -100, $f, 0x200000, 0); chmod 0, "/proc/self/fd/$d"'`, `perl -e '$f = "file"; $d = syscall(OPENAT, -100, $f, 0x200000, 0); open F, ">>", "/proc/self/fd/$d" and print F "x"'`,
+	`perl -e '$f = ".env"; $d = syscall(OPENAT, -100, $f, 0x200000, 0); open F, "<", "/proc/self/fd/$d" and print <F>'`, `perl -e '$f = "file"; ($u, $g) = (1234, 1234); syscall(FCHOWNAT, -100, $f, $u, $g, 0)'; ~`,
+	`!perl -e '$f = $ENV{OUT}; $t = syscall(OPEN_TREE, -100, $f, 1); exit 1 if $t < 0; print "ESCAPED"'`, `!perl -e '$f = "tmpfs"; exit 1 if syscall(FSOPEN, $f, 0) < 0; print "ESCAPED"'`, `!perl -e 'exit 1 if syscall(FANOTIFY, 0, 0) < 0; print "ESCAPED"'; ~`,
+	`perl -e 'exit 1 if syscall(USERFAULT, 1) < 0; print "ESCAPED"'; ~`, `perl -e '$n = "parley-test"; $q = syscall(MQ_OPEN, $n, 0x42, 0600, 0); exit 1 if $q < 0; syscall(MQ_UNLINK, $n); print "ESCAPED"'`, `perl -e '$q = msgget(0, 01600); exit 1 if !defined $q; msgctl($q, 0, 0); print "ESCAPED"'`,
+	`perl -e '$q = semget(0, 1, 01600); exit 1 if !defined $q; semctl($q, 0, 0, 0); print "ESCAPED"'`, `perl -e '$c = pack "x8"; exit 1 if syscall(IO_SETUP, 1, $c) < 0; print "ESCAPED"'`, `perl -e '($t, $d) = ("user", "x"); exit 1 if syscall(ADD_KEY, $t, $d, $d, 1, -1) < 0; print "ESCAPED"'; ~`,
+	`!perl -e '$b = "x" x 8; $l = pack("QQ", unpack("Q", pack("p", $b)), 8); $m = (split /-/, do { open F, "<", "/proc/$ENV{VICTIM}/maps"; <F> })[0]; $r = pack("QQ", hex $m, 8); exit 1 if syscall(VM_READ, $ENV{VICTIM} + 0, $l, 1, $r, 1, 0) < 0; print "ESCAPED"'`,
+	`perl -MSocket -e 'socket(S, 16, SOCK_RAW, 0) and print "ESCAPED"'`, `!perl -MSocket -e 'socket(S, 17, SOCK_RAW, 0) and print "ESCAPED"'`, `perl -MSocket -e 'socket(S, 40, SOCK_STREAM, 0) and print "ESCAPED"'; ~`, `perl -MSocket -e 'socket(S, 38, SOCK_SEQPACKET, 0) and print "ESCAPED"'; ~`,
+	`perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack("S", AF_UNIX) . "\0parley-test-$$") and print "ESCAPED"'`, `perl -e 'exit 1 if syscall(FALLOCATE, do { open F, "+<", "file"; fileno F }, 0, 0, 4096) < 0'`,
+	`perl -e 'exit 1 if syscall(PERSONALITY, 0x0040000) < 0; print "ESCAPED"'`, `perl -e 'exit 1 if syscall(PIDFD_OPEN, $ENV{VICTIM} + 0, 0) < 0; print "ESCAPED"'`,
+	`exec 3</proc/$VICTIM/root && cat /proc/self/fd/3"$OUT/file"`, `cat /proc/$VICTIM/task/$VICTIM/environ | tr '\0' '\n'`, `!dd if=/proc/$VICTIM/mem bs=1 count=1 skip=$((16#$(head -c 12 /proc/$VICTIM/maps | cut -d- -f1))) 2>/dev/null | wc -c | sed 's/^1$/ESCAPED/'`,
+	`perl -e 'kill 9, getppid; exit' & P=$!; perl -e 'kill 9, $ENV{VICTIM}'; wait $P; sleep 0.1`, `(setsid perl -e 'kill 9, $ENV{VICTIM}' &) ; sleep 0.2`, `echo 500 > /proc/$VICTIM/oom_score_adj && echo ESCAPED`,
 }
 
 // numbers replaces the names of system calls in a script by the numbers of this
 // architecture.
-var numbers = strings.NewReplacer("FSETXATTR", fmt.Sprint(unix.SYS_FSETXATTR), "SETXATTR", fmt.Sprint(unix.SYS_SETXATTR), "OPENAT", fmt.Sprint(unix.SYS_OPENAT), "TGKILL", fmt.Sprint(unix.SYS_TGKILL),
+var numbers = strings.NewReplacer("FCHMOD_AT2", fmt.Sprint(unix.SYS_FCHMODAT2), "FCHMODAT", fmt.Sprint(unix.SYS_FCHMODAT), "SET_XATTR_AT", fmt.Sprint(unix.SYS_SETXATTRAT), "FILE_SET", fmt.Sprint(unix.SYS_FILE_SETATTR), "UTIMENS", fmt.Sprint(unix.SYS_UTIMENSAT), "FCHOWNAT", fmt.Sprint(unix.SYS_FCHOWNAT), "OPEN_TREE", fmt.Sprint(unix.SYS_OPEN_TREE), "FSOPEN", fmt.Sprint(unix.SYS_FSOPEN), "FANOTIFY", fmt.Sprint(unix.SYS_FANOTIFY_INIT), "USERFAULT", fmt.Sprint(unix.SYS_USERFAULTFD), "MQ_OPEN", fmt.Sprint(unix.SYS_MQ_OPEN), "MQ_UNLINK", fmt.Sprint(unix.SYS_MQ_UNLINK), "IO_SETUP", fmt.Sprint(unix.SYS_IO_SETUP), "ADD_KEY", fmt.Sprint(unix.SYS_ADD_KEY), "VM_READ", fmt.Sprint(unix.SYS_PROCESS_VM_READV), "FALLOCATE", fmt.Sprint(unix.SYS_FALLOCATE), "PERSONALITY", fmt.Sprint(unix.SYS_PERSONALITY), "SCHED_ATTR", fmt.Sprint(unix.SYS_SCHED_SETATTR),
+	"FSETXATTR", fmt.Sprint(unix.SYS_FSETXATTR), "SETXATTR", fmt.Sprint(unix.SYS_SETXATTR), "OPENAT", fmt.Sprint(unix.SYS_OPENAT), "TGKILL", fmt.Sprint(unix.SYS_TGKILL),
 	"PIDFD_OPEN", fmt.Sprint(unix.SYS_PIDFD_OPEN), "PIDFD_SEND", fmt.Sprint(unix.SYS_PIDFD_SEND_SIGNAL), "SIGQUEUE", fmt.Sprint(unix.SYS_RT_SIGQUEUEINFO), "PTRACE", fmt.Sprint(unix.SYS_PTRACE),
 	"PRLIMIT", fmt.Sprint(unix.SYS_PRLIMIT64), "UNSHARE", fmt.Sprint(unix.SYS_UNSHARE), "MEMFD", fmt.Sprint(unix.SYS_MEMFD_CREATE), "KEYCTL", fmt.Sprint(unix.SYS_KEYCTL), "INOTIFY", fmt.Sprint(unix.SYS_INOTIFY_INIT1),
 	"SHMGET", fmt.Sprint(unix.SYS_SHMGET), "URING", fmt.Sprint(unix.SYS_IO_URING_SETUP), "MOUNT", fmt.Sprint(unix.SYS_MOUNT), "PRCTL", fmt.Sprint(unix.SYS_PRCTL), "SIGNAL32", fmt.Sprint(0x40000000+unix.SYS_GETPID))
@@ -491,4 +507,53 @@ func BenchmarkReadWall(b *testing.B) {
 	}
 	b.ReportMetric(float64(bare)/1e6, "bare-ms")
 	b.ReportMetric(float64(walled-bare)/1e6, "added-ms")
+}
+
+// TestWallOnOldKernels uses only what earlier versions of Landlock offer: what those do not
+// deny, the filter does.
+func TestWallOnOldKernels(t *testing.T) {
+	if err := newYard(t).wall().Ready(); err != nil || os.Getenv(configKey) != "" {
+		t.Skip(err)
+	}
+	openat2 := fmt.Sprintf(`$f = "%%s"; $how = pack("QQQ", %d, 0, 0); syscall(%d, -100, $f, $how, 24)`, unix.O_TRUNC, unix.SYS_OPENAT2)
+	scripts := []string{
+		fmt.Sprintf(`perl -e '$f = "file"; syscall(OPENAT, -100, $f, %d, 0)'`, unix.O_TRUNC),
+		fmt.Sprintf(`perl -e '$f = "%%s/file"; syscall(OPENAT, -100, $f, %d, 0)'`, unix.O_TRUNC),
+		`perl -e '` + strings.ReplaceAll(openat2, "%s", "file") + `'`,
+		`perl -e '` + strings.ReplaceAll(openat2, "%s", "%s/file") + `'`,
+		`perl -e 'truncate "%s/file", 1'`, `: > file`, `: > "$OUT/file"`, `mv "$OUT/file" moved`, `ln "$OUT/file" hard`, `kill -9 $VICTIM; sleep 0.1`,
+	}
+	for _, script := range scripts {
+		y := newYard(t)
+		before := y.state()
+		if out, _, _ := y.run(nil, strings.ReplaceAll(numbers.Replace(script), "%s", y.outside)); y.harm(before, out) == "" {
+			t.Errorf("%s does no harm without the wall, so it shows nothing: %s", script, out)
+		}
+	}
+	for _, kernel := range []struct {
+		version         int
+		listener, write bool
+	}{{1, true, false}, {2, true, false}, {2, false, false}, {2, true, true}, {2, false, true}, {5, true, false}} {
+		var y *yard
+		var w *Wall
+		for _, script := range scripts {
+			if y == nil {
+				y = newYard(t)
+				w = y.wall()
+				if err := w.Ready(); err != nil {
+					t.Fatal(err)
+				}
+				w.version, w.listener, y.write = min(kernel.version, w.version), kernel.listener && w.listener, kernel.write
+			}
+			inside := func() string { text, _ := os.ReadFile(y.root + "/file"); return string(text) }
+			before, content := y.state(), inside()
+			out, _, _ := y.run(w, strings.ReplaceAll(numbers.Replace(script), "%s", y.outside))
+			if harm := y.harm(before, out); harm != "" {
+				if !kernel.write || inside() == content {
+					t.Errorf("%+v: %s: %s", kernel, script, harm)
+				}
+				y = nil
+			}
+		}
+	}
 }
