@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,15 +58,17 @@ func Add(ctx context.Context, dir, name string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A .git of a project can name any repository; that one knows its worktrees.
+	if top := Top(ctx, dir); !slices.ContainsFunc(all, func(t Tree) bool { return sameFile(t.Dir, top) }) {
+		return nil, fmt.Errorf("worktree: the repository that %s names has no worktree there", dir)
+	}
 	t := &Tree{Main: all[0].Dir, Branch: "worktree-" + name}
 	folder := filepath.Join(t.Main, filepath.FromSlash(Folder))
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return nil, fmt.Errorf("worktree: %w", err)
+	made, err := makeDir(t.Main, Folder)
+	if err != nil {
+		return nil, fmt.Errorf("worktree: %s is not a directory of the repository: %w", folder, err)
 	}
-	// A symbolic link would place it elsewhere.
-	if real, err := filepath.EvalSymlinks(folder); err != nil || real != folder {
-		return nil, fmt.Errorf("worktree: %s is not a directory of the repository", folder)
-	}
+	made.Close()
 	if err := ignore(ctx, t.Main); err != nil {
 		return nil, err
 	}
@@ -108,20 +111,74 @@ func ignore(ctx context.Context, main string) error {
 	if _, err := git(ctx, main, "check-ignore", "-q", "--", Folder+"/x"); err == nil {
 		return nil
 	}
-	out, err := git(ctx, main, "rev-parse", "--path-format=absolute", "--git-path", "info/exclude")
+	out, err := git(ctx, main, "rev-parse", "--path-format=absolute", "--git-common-dir")
 	if err != nil {
 		return err
 	}
-	name := strings.TrimSuffix(out, "\n")
-	if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
-		return fmt.Errorf("worktree: %w", err)
-	}
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	const base = "exclude"
+	dir, err := makeDir(strings.TrimSuffix(out, "\n"), "info")
 	if err != nil {
 		return fmt.Errorf("worktree: %w", err)
 	}
+	defer dir.Close()
+	before, err := dir.Lstat(base)
+	if err == nil && !before.Mode().IsRegular() {
+		return errors.New("worktree: info/exclude of the repository is not a regular file")
+	}
+	flag := os.O_APPEND | os.O_WRONLY
+	if before == nil {
+		flag |= os.O_CREATE | os.O_EXCL // so that no link is followed
+	}
+	f, err := dir.OpenFile(base, flag, 0o666)
+	if err != nil {
+		return fmt.Errorf("worktree: %w", err)
+	}
+	if now, err := f.Stat(); err != nil || before != nil && !os.SameFile(before, now) {
+		return errors.Join(errors.New("worktree: info/exclude of the repository was replaced"), err, f.Close())
+	}
 	_, err = f.WriteString("\n/" + Folder + "/\n")
 	return errors.Join(err, f.Close())
+}
+
+// makeDir makes a directory below another, unless it exists, and opens it. It follows no
+// link below the first.
+func makeDir(top, below string) (*os.Root, error) {
+	dir, err := os.OpenRoot(top)
+	for part := range strings.SplitSeq(below, "/") {
+		if err != nil {
+			break
+		}
+		if err = dir.Mkdir(part, 0o777); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+		var here, now fs.FileInfo
+		var next *os.Root
+		if err == nil {
+			here, err = dir.Lstat(part)
+		}
+		if err == nil {
+			next, err = dir.OpenRoot(part)
+		}
+		dir.Close()
+		if err != nil {
+			break
+		}
+		dir = next
+		if now, err = dir.Stat("."); err == nil && !os.SameFile(here, now) {
+			err = fmt.Errorf("%s is a symbolic link", part)
+			dir.Close()
+		}
+	}
+	return dir, err
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // List returns the worktrees of the repository that contains dir, except the main one.
@@ -272,14 +329,49 @@ func Git(ctx context.Context, dir string, args ...string) (string, error) {
 }
 
 func git(ctx context.Context, dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false"}, args...)...)
+	words := 0 // options before the command that name the repository
+	for words < len(args) && strings.HasPrefix(args[words], "--") {
+		words++
+	}
+	programs, err := programs(ctx, dir, args[:words])
+	if err != nil {
+		return "", err
+	}
+	return gitWith(ctx, dir, programs, args...)
+}
+
+// programs returns the options without which git runs programs that the configuration of
+// the repository names: filters of files, which are left out, and those for merging and
+// signing, which then fail. Programs of the user's own configuration stay.
+func programs(ctx context.Context, dir string, repository []string) (options []string, err error) {
+	out, err := gitWith(ctx, dir, repository, "config", "--list", "--show-scope", "--name-only", "-z", "--includes")
+	for entries := strings.Split(out, "\x00"); len(entries) > 1; entries = entries[2:] {
+		if entries[0] != "local" && entries[0] != "worktree" {
+			continue
+		}
+		section, rest, _ := strings.Cut(entries[1], ".")
+		key := rest[strings.LastIndexByte(rest, '.')+1:]
+		switch {
+		case section == "filter" && key == "required", section == "merge" && key == "driver", section == "gpg" && key == "program":
+			options = append(options, "--config-env="+entries[1]+"=PARLEY_FALSE")
+		case section == "filter":
+			options = append(options, "--config-env="+entries[1]+"=PARLEY_NONE")
+		}
+	}
+	slices.Sort(options)
+	return slices.Compact(options), err
+}
+
+func gitWith(ctx context.Context, dir string, options []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", slices.Concat([]string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false"}, options, args)...)
 	cmd.Dir = dir
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "GIT_") { // such as GIT_DIR, which names another repository
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C")
+	// Git fetches nothing that it lacks, because the repository names the program for that, too.
+	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "LC_ALL=C", "PARLEY_NONE=", "PARLEY_FALSE=false")
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	if err := cmd.Run(); err != nil {

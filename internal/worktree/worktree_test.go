@@ -225,7 +225,7 @@ func TestWorktreeBeginsAtTheParentsHead(t *testing.T) {
 func TestNothingOfTheRepositoryRuns(t *testing.T) {
 	dir, ctx := newRepo(t), t.Context()
 	witness := filepath.Join(t.TempDir(), "witness")
-	commit(t, dir, ".gitattributes", "f filter=x\ng filter=y\n")
+	commit(t, dir, ".gitattributes", "f filter=x\ng filter=y merge=m\n")
 	commit(t, dir, "f", "text\n")
 	commit(t, dir, "g", "text\n")
 	included := filepath.Join(dir, ".git", "included")
@@ -237,6 +237,12 @@ func TestNothingOfTheRepositoryRuns(t *testing.T) {
 	run(t, dir, "config", "filter.x.clean", "touch '"+witness+"'; cat")
 	run(t, dir, "config", "filter.x.required", "true")
 	run(t, dir, "config", "filter.z=q.process", "touch '"+witness+"'")
+	run(t, dir, "config", "gpg.program", witness+".sh")
+	run(t, dir, "config", "commit.gpgsign", "true")
+	run(t, dir, "config", "merge.m.driver", "touch '"+witness+"'")
+	if err := os.WriteFile(witness+".sh", []byte("#!/bin/sh\ntouch '"+witness+"'\n"), 0o777); err != nil {
+		t.Fatal(err)
+	}
 	clean := func(what string) {
 		t.Helper()
 		if _, err := os.Lstat(witness); err == nil {
@@ -262,6 +268,13 @@ func TestNothingOfTheRepositoryRuns(t *testing.T) {
 		t.Errorf("%d changed files, %v; want 2", files, err)
 	}
 	clean("Changes")
+	run(t, tree.Dir, "-c", "commit.gpgsign=false", "-c", "filter.x.clean=cat", "-c", "filter.y.clean=cat", "commit", "-qam", "mark")
+	run(t, dir, "-c", "commit.gpgsign=false", "commit", "-q", "--allow-empty", "-m", "beside")
+	os.Remove(witness)
+	if err := tree.Merge(ctx); err == nil {
+		t.Error("Merge made a commit without the signature that the repository asks for")
+	}
+	clean("Merge")
 	if err := tree.Remove(ctx, true); err != nil {
 		t.Error(err)
 	}
@@ -274,9 +287,11 @@ func TestForeignRepository(t *testing.T) {
 	other, ctx := newRepo(t), t.Context()
 	run(t, other, "worktree", "add", "-q", filepath.Join(t.TempDir(), "w"))
 	for name, make := range map[string]func(git string) error{
-		"a file":               func(git string) error { return os.WriteFile(git, []byte("gitdir: "+other+"/.git\n"), 0o666) },
-		"a link":               func(git string) error { return os.Symlink(filepath.Join(other, ".git"), git) },
-		"a file of a worktree": func(git string) error { return os.WriteFile(git, []byte("gitdir: "+other+"/.git/worktrees/w\n"), 0o666) },
+		"a file": func(git string) error { return os.WriteFile(git, []byte("gitdir: "+other+"/.git\n"), 0o666) },
+		"a link": func(git string) error { return os.Symlink(filepath.Join(other, ".git"), git) },
+		"a file of a worktree": func(git string) error {
+			return os.WriteFile(git, []byte("gitdir: "+other+"/.git/worktrees/w\n"), 0o666)
+		},
 	} {
 		dir, err := filepath.EvalSymlinks(t.TempDir())
 		if err != nil {
