@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,6 +20,8 @@ import (
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -47,7 +50,7 @@ func (set *setup) allAgents(p *project.Context) []*agents.Definition {
 		if d.source == agents.Project {
 			trusted = set.trustsFile
 		}
-		lists = append(lists, set.readAgents(d.path, d.source, trusted))
+		lists = append(lists, set.readAgents(d, trusted))
 	}
 	return agents.Merge(append(lists, set.flags.Agents)...)
 }
@@ -58,7 +61,7 @@ func (set *setup) pluginAgents(p *project.Context) (all []*agents.Definition) {
 		if plugin.Agents == "" {
 			continue
 		}
-		for _, d := range set.readAgents(plugin.Agents, agents.Plugin, ofUser) {
+		for _, d := range set.readAgents(agentDir{path: plugin.Agents, source: agents.Plugin}, ofUser) {
 			d.Name = plugin.Name + ":" + d.Name
 			if d.Hooks != nil {
 				d.Hooks = json.RawMessage(strings.ReplaceAll(string(d.Hooks), pluginRoot, jsonText(plugin.Dir)))
@@ -72,8 +75,17 @@ func (set *setup) pluginAgents(p *project.Context) (all []*agents.Definition) {
 // ofUser trusts files that the user wrote or named.
 func ofUser(string, []byte) bool { return true }
 
-func (set *setup) readAgents(dir string, source agents.Source, trusted func(string, []byte) bool) []*agents.Definition {
-	list, problems := agents.ReadDir(dir, source, trusted)
+func (set *setup) readAgents(dir agentDir, trusted func(string, []byte) bool) []*agents.Definition {
+	var list []*agents.Definition
+	var problems []error
+	if dir.bound == "" {
+		list, problems = agents.ReadDir(dir.path, dir.source, trusted)
+	} else if root, _, err := files.OpenDirectory(&tool.Call{Env: &tool.Env{Roots: []string{dir.bound}}}, dir.path); err == nil {
+		list, problems = agents.ReadRoot(root, dir.path, dir.source, trusted)
+		root.Close()
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		problems = []error{err}
+	}
 	for _, err := range problems {
 		if !errors.Is(err, agents.ErrNoHeader) {
 			set.skipped = append(set.skipped, err.Error())
@@ -223,22 +235,20 @@ func (set *setup) agentMemory(def *agents.Definition) string {
 	dir = filepath.Join(filepath.FromSlash(dir), unsafeName().ReplaceAllString(def.Name, "-"))
 	text := fmt.Sprintf("You have a memory that outlives this conversation, in %s. What is worth knowing the next time belongs in MEMORY.md there, in a few lines; details belong in files beside it that it names.",
 		filepath.Join(base, dir))
-	// A link in a project must not lead out of it.
-	root, err := os.OpenRoot(base)
+	// A link must not lead out of the project, nor to a file that a rule hides.
+	at, err := files.Open(&tool.Call{Env: &tool.Env{Roots: []string{base}}}, filepath.Join(base, dir, "MEMORY.md"))
 	if err != nil {
 		return text
 	}
-	defer root.Close()
-	file := filepath.Join(dir, "MEMORY.md")
-	info, err := root.Stat(file)
-	if err != nil || !info.Mode().IsRegular() {
+	defer at.Close()
+	f, info, err := at.Read()
+	if err != nil {
 		return text + " It is empty so far."
 	}
-	f, err := root.Open(file)
-	if err != nil {
+	defer f.Close()
+	if set.hides()(at.Real, &tool.Target{Path: at.Real, Info: info}) {
 		return text
 	}
-	defer f.Close()
 	said, _ := io.ReadAll(io.LimitReader(f, memoryBytes))
 	lines := strings.SplitAfter(strings.ToValidUTF8(string(said), "�"), "\n")
 	lines = lines[:min(len(lines), memoryLines)]
@@ -249,6 +259,7 @@ var unsafeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 
 type agentDir struct {
 	path   string
+	bound  string // links must not lead out of it, unless it is empty
 	source agents.Source
 }
 
@@ -262,12 +273,13 @@ func (set *setup) agentDirs() []agentDir {
 	var dirs []agentDir
 	if from("user") {
 		if dir := set.cfg.ConfigDir(); dir != "" {
-			dirs = append(dirs, agentDir{filepath.Join(dir, "agents"), agents.User})
+			dirs = append(dirs, agentDir{path: filepath.Join(dir, "agents"), source: agents.User})
 		}
 	}
 	if from("project") {
-		for _, dir := range set.projectDirs() {
-			dirs = append(dirs, agentDir{filepath.Join(dir, ".claude", "agents"), agents.Project})
+		above := set.projectDirs()
+		for _, dir := range above {
+			dirs = append(dirs, agentDir{filepath.Join(dir, ".claude", "agents"), above[0], agents.Project})
 		}
 	}
 	return dirs

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -151,5 +153,96 @@ func TestSwappedPaths(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSwappedProject exchanges the .claude directory of a project for a link that leads out
+// of it, while sessions start and read it: instructions, commands, skills, agents, the memory
+// of an agent, and a file that the prompt mentions. The model sees all of them while the
+// directory stays, and nothing from behind the link while it is exchanged or stays a link.
+func TestSwappedProject(t *testing.T) {
+	dir, target := t.TempDir(), t.TempDir()
+	parts := map[string]string{
+		"CLAUDE.md":                     "INSTRUCTIONS",
+		"f":                             "MENTIONED",
+		"commands/c.md":                 "COMMANDED @.claude/f $ARGUMENTS",
+		"skills/fix/SKILL.md":           "---\nname: fix\ndescription: DESCRIBED\n---\nSKILLED",
+		"agents/helper.md":              "---\nname: helper\ndescription: LISTED\nskills: fix\nmemory: project\n---\nYou help. AGENT",
+		"agent-memory/helper/MEMORY.md": "REMEMBERED",
+	}
+	for name, text := range parts {
+		write(t, filepath.Join(dir, ".claude", name), text)
+		text = strings.NewReplacer("INSTRUCTIONS", "witness", "MENTIONED", "witness", "COMMANDED", "witness", "DESCRIBED", "witness", "SKILLED", "witness", "LISTED", "witness", "AGENT", "witness", "REMEMBERED", "witness").Replace(text)
+		write(t, filepath.Join(target, name), text)
+	}
+	if err := os.Symlink(target, filepath.Join(dir, ".other")); err != nil {
+		t.Fatal(err)
+	}
+	// try starts a session, and returns everything that its model saw.
+	try := func() string {
+		s := parleytest.Script(parleytest.Call("Agent", `{"description":"d","prompt":"p","subagent_type":"helper","run_in_background":false}`), parleytest.Say("done"))
+		s.When("sub", parleytest.SystemPrompt("You help."), parleytest.Say("report"))
+		m := s.Model()
+		m.Record = true
+		cfg := agent.Config{Cwd: dir, Model: m, Store: &session.Memory{}, SettingSources: []string{"project"}, Environ: []string{"PATH=" + os.Getenv("PATH")}}
+		agent.Run(t.Context(), cfg, []string{"-p", "/c and @.claude/f"}, strings.NewReader(""), io.Discard, io.Discard)
+		var all strings.Builder
+		for _, r := range m.Requests() {
+			all.Write(r.Body)
+		}
+		return all.String()
+	}
+	seen := try()
+	for _, part := range []string{"INSTRUCTIONS", "MENTIONED", "COMMANDED", "DESCRIBED", "SKILLED", "LISTED", "AGENT", "REMEMBERED"} {
+		if !strings.Contains(seen, part) {
+			t.Errorf("the model does not see %s while nothing is exchanged", part)
+		}
+	}
+	rounds := 10
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		rounds = 150
+	}
+	stop := swap(t, filepath.Join(dir, ".claude"), filepath.Join(dir, ".other"))
+	for range rounds {
+		if strings.Contains(try(), "witness") {
+			t.Error("the model sees a file behind the link")
+		}
+	}
+	t.Logf("%d swaps", stop())
+	if info, err := os.Lstat(filepath.Join(dir, ".claude")); err == nil && info.IsDir() {
+		if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, ".claude"), unix.AT_FDCWD, filepath.Join(dir, ".other"), unix.RENAME_EXCHANGE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Contains(try(), "witness") {
+		t.Error("the model sees a file behind the link that stays")
+	}
+}
+
+// TestAgentMemoryIsJudged makes the memory of an agent a link to a file that a rule hides.
+func TestAgentMemoryIsJudged(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, ".env"), "witness")
+	write(t, filepath.Join(dir, ".claude", "agents", "helper.md"), "---\nname: helper\ndescription: d\nmemory: project\n---\nYou help.")
+	write(t, filepath.Join(dir, ".claude", "agent-memory", "helper", "other"), "")
+	if err := os.Symlink("../../../.env", filepath.Join(dir, ".claude", "agent-memory", "helper", "MEMORY.md")); err != nil {
+		t.Fatal(err)
+	}
+	for _, denied := range []bool{false, true} {
+		s := parleytest.Script(parleytest.Call("Agent", `{"description":"d","prompt":"p","subagent_type":"helper","run_in_background":false}`), parleytest.Say("done"))
+		shown := false
+		s.When("sub", parleytest.SystemPrompt("You help."), parleytest.Expect(parleytest.Check("memory", func(r *parleytest.Request) error {
+			shown = strings.Contains(string(r.Body), "witness")
+			return nil
+		})).Say("report"))
+		flags := []string{"-p", "hello"}
+		if denied {
+			flags = append(flags, "--settings", `{"permissions":{"deny":["Read(.env)"]}}`)
+		}
+		cfg := agent.Config{Cwd: dir, Model: s.Model(), Store: &session.Memory{}, SettingSources: []string{"project"}, Environ: []string{"PATH=" + os.Getenv("PATH")}}
+		agent.Run(t.Context(), cfg, flags, strings.NewReader(""), io.Discard, io.Discard)
+		if shown == denied {
+			t.Errorf("denied: %v, but the agent sees the file: %v", denied, shown)
+		}
 	}
 }

@@ -149,6 +149,11 @@ func ReadDir(dir string, source Source, trusted func(path string, content []byte
 		return nil, problems
 	}
 	defer root.Close()
+	return ReadRoot(root, dir, source, trusted)
+}
+
+// ReadRoot is like [ReadDir] for an open directory.
+func ReadRoot(root *os.Root, dir string, source Source, trusted func(path string, content []byte) bool) (list []*Definition, problems []error) {
 	files := 0
 	fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || !strings.EqualFold(filepath.Ext(name), ".md") {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,5 +120,70 @@ func TestPermission(t *testing.T) {
 	defer q.Close()
 	if err := q.Replace([]byte("x"), nil); err == nil || !strings.Contains(err.Error(), "no permission") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestSwappedSessionFiles creates, appends to and reads files of the session while another
+// goroutine exchanges a directory of theirs for a link. Nothing appears behind the link, and
+// nothing is read from there.
+func TestSwappedSessionFiles(t *testing.T) {
+	for _, part := range []string{"session", "session/tasks"} {
+		t.Run(part, func(t *testing.T) {
+			top, outside := t.TempDir(), t.TempDir()
+			env := &tool.Env{Dir: filepath.Join(top, "session")}
+			swapped, link := filepath.Join(top, part), filepath.Join(top, "link")
+			names := make([]string, 100)
+			for i := range names {
+				names[i] = "f" + strconv.Itoa(i)
+			}
+			for _, dir := range []string{filepath.Join(env.Dir, "tasks"), filepath.Join(outside, "tasks")} {
+				if err := os.MkdirAll(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if part == "session/tasks" {
+				outside = filepath.Join(outside, "tasks")
+			}
+			if err := os.Symlink(outside, link); err != nil {
+				t.Fatal(err)
+			}
+			files.Pin(env, env.Dir)
+			done, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						unix.Renameat2(unix.AT_FDCWD, swapped, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+					}
+				}
+			}()
+			written, failed := 0, 0
+			for i := 0; i < 200 || i < 20000 && (written == 0 || failed == 0); i++ {
+				f := files.InSession(env, "tasks/"+names[i%len(names)])
+				for _, open := range []func() (*os.File, error){f.Create, f.Append, f.Open} {
+					if file, err := open(); err == nil {
+						file.WriteString("text")
+						file.Close()
+						written++
+					} else {
+						failed++
+					}
+				}
+			}
+			close(done)
+			<-stopped
+			if written == 0 || failed == 0 {
+				t.Errorf("%d were opened, %d were not: nothing was tried", written, failed)
+			}
+			if part == "session" {
+				outside = filepath.Join(outside, "tasks")
+			}
+			if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
+				t.Errorf("behind the link there are %v (%v)", entries, err)
+			}
+		})
 	}
 }
