@@ -100,29 +100,7 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 			s.report(&f, unix.EROFS)
 		}
 	case opening:
-		at := uint32(1)
-		if nr != unix.SYS_OPENAT { // open
-			at = 0
-		}
-		if s.keepsSize {
-			f.argument(at + 1)
-			f.add(jumpSet, unix.O_WRONLY|unix.O_RDWR, 2, 0) // Landlock denies these
-			f.add(jumpSet, unix.O_TRUNC, 0, 1)
-			f.fail(uint32(unix.EROFS))
-		}
-		switch {
-		case s.write:
-			f.argument(at + 1)
-			var mode filter
-			mode.denyRaising(at + 2)
-			f.add(jumpSet, makesFile, 0, uint8(len(mode))) // otherwise the mode is unused
-			f = append(f, mode...)
-		case s.supervised:
-			f.argument(at + 1)
-			f.add(jumpSet, forWriting, 0, 1)
-			f.add(giveBack, unix.SECCOMP_RET_USER_NOTIF, 0, 0)
-		}
-		f.allow() // Landlock denies files outside of the view
+		return s.open(nr)
 	case linking:
 		if len(s.sockets) > 0 {
 			f.allow()
@@ -140,6 +118,34 @@ func (s *filterSpec) part(nr uint32, a answer) (f filter) {
 	default:
 		f.fail(uint32(unix.EPERM))
 	}
+	return f
+}
+
+// open returns the instructions for a system call that opens a file.
+func (s *filterSpec) open(nr uint32) (f filter) {
+	at := uint32(1)
+	if nr != unix.SYS_OPENAT { // open
+		at = 0
+	}
+	if s.keepsSize {
+		f.argument(at + 1)
+		f.add(jumpSet, unix.O_WRONLY|unix.O_RDWR, 2, 0) // Landlock denies these
+		f.add(jumpSet, unix.O_TRUNC, 0, 1)
+		f.fail(uint32(unix.EROFS))
+	}
+	switch {
+	case s.write:
+		f.argument(at + 1)
+		var mode filter
+		mode.denyRaising(at + 2)
+		f.add(jumpSet, makesFile, 0, uint8(len(mode))) // otherwise the mode is unused
+		f = append(f, mode...)
+	case s.supervised:
+		f.argument(at + 1)
+		f.add(jumpSet, forWriting, 0, 1)
+		f.add(giveBack, unix.SECCOMP_RET_USER_NOTIF, 0, 0)
+	}
+	f.allow() // Landlock denies files outside of the view
 	return f
 }
 
