@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"os"
 	"path/filepath"
@@ -260,6 +261,70 @@ func TestPiecesReachOtherNodes(t *testing.T) {
 	}
 	if got := <-seen; !strings.Contains(got, "text_delta") {
 		t.Errorf("before the whole message came %q, want its pieces", got)
+	}
+}
+
+// Methods that need the process that runs a session work at every node: while a worker runs the
+// session, and when none does.
+func TestCallsCrossNodes(t *testing.T) {
+	t.Parallel()
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	if err := newCrew(t, open(), 4, file).b.Announce(t.Context(), "", 4); err != nil {
+		t.Fatal(err)
+	}
+	s := gateway.begin(t)
+	var last uint64
+	until(t, s, &last, hub.KindAsk, nil) // a worker runs it, and waits
+	control := func(request string) string {
+		t.Helper()
+		resp, err := s.Control(t.Context(), ann, json.RawMessage(request))
+		if err != nil {
+			t.Errorf("%s: %v", request, err)
+		}
+		return string(resp)
+	}
+	if got := control(`{"subtype":"get_context_usage"}`); !strings.Contains(got, "totalTokens") {
+		t.Errorf("the context usage is %q", got)
+	}
+	var refused *parley.ControlError
+	if _, err := s.Control(t.Context(), ann, json.RawMessage(`{"subtype":"set_model","model":7}`)); !errors.As(err, &refused) {
+		t.Errorf("the error of the agent is %v", err)
+	}
+	later, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("And this.")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dropped, err := s.Drop(t.Context(), ann, later); !dropped || err != nil {
+		t.Errorf("the prompt was dropped: %t, %v", dropped, err)
+	}
+	if err := s.Rewind(t.Context(), ann, "x"); err == nil || errors.Is(err, hub.ErrLocked) || !strings.Contains(err.Error(), "not idle") {
+		t.Errorf("rewind during a turn: %v", err)
+	}
+	viewer := hub.Actor{Name: "bob", Rights: hub.MayView}
+	if err := s.Stop(t.Context(), viewer); !errors.Is(err, hub.ErrForbidden) {
+		t.Errorf("a viewer stops the session: %v", err)
+	}
+	if err := s.Stop(t.Context(), ann); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if err := s.Rewind(t.Context(), ann, ""); err != nil {
+		t.Errorf("rewind: %v", err)
+	}
+	if init, err := s.Initialized(t.Context(), ann); err != nil || len(init.Commands) == 0 {
+		t.Errorf("initialized: %+v, %v", init, err)
+	}
+	if err := s.Archive(t.Context(), ann, true); err != nil {
+		t.Errorf("archive: %v", err)
+	}
+	if err := s.Remove(t.Context(), ann); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	if _, err := s.State(t.Context(), ann); !errors.Is(err, hub.ErrNotFound) {
+		t.Errorf("after remove: %v", err)
+	}
+	if _, err := s.Control(t.Context(), ann, json.RawMessage(`{"subtype":"get_context_usage"}`)); !errors.Is(err, hub.ErrNotFound) {
+		t.Errorf("control after remove: %v", err)
 	}
 }
 

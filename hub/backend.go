@@ -100,6 +100,17 @@ type Broadcaster interface {
 	Broadcast(id string, data json.RawMessage)
 }
 
+// A Caller is a [Backend] through which the hubs that share it call each other. Without one, methods such as
+// [Session.Rewind] return [ErrLocked] unless this process runs the session.
+type Caller interface {
+	// Call sends a request to the process that runs a session, or to one that can, and returns its response.
+	// The error is [ErrLocked] if there is none.
+	Call(ctx context.Context, id string, request []byte) ([]byte, error)
+	// Answer sets the function that answers the requests of other processes to this one, until ctx ends. The
+	// function returns [ErrLocked] if this process cannot run the session.
+	Answer(ctx context.Context, answer func(ctx context.Context, id string, request []byte) ([]byte, error)) error
+}
+
 // A Lease is the right to run a session.
 type Lease interface {
 	// Lost is closed when the lease is known to be lost, possibly late or never.

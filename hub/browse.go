@@ -192,7 +192,7 @@ func (s *Session) Archive(ctx context.Context, by Actor, archived bool) error {
 	if err := s.hub.check(ctx, by, s.id, MayDrive, "archive sessions"); err != nil {
 		return err
 	}
-	return s.hub.in(ctx, s.id, func(r *room) error {
+	err := s.hub.in(ctx, s.id, func(r *room) error {
 		return r.do(ctx, func(x *tx) error {
 			if r.lease == nil {
 				return ErrLocked
@@ -203,6 +203,7 @@ func (s *Session) Archive(ctx context.Context, by Actor, archived bool) error {
 			return nil
 		})
 	})
+	return s.elsewhere(ctx, err, "archive", by, archived, nil)
 }
 
 // A watcher is a queue of changes. It keeps only the last one of each session.

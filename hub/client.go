@@ -255,7 +255,7 @@ func (h *Hub) Open(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{h, spec.ID}
-	return s, h.in(ctx, spec.ID, func(r *room) error {
+	err := h.in(ctx, spec.ID, func(r *room) error {
 		return r.do(ctx, func(x *tx) error {
 			if spec.Agent == nil || string(spec.Agent) == string(r.fold.created.Spec) {
 				return nil
@@ -267,6 +267,7 @@ func (h *Hub) Open(ctx context.Context, by Actor, spec Spec) (*Session, error) {
 			return nil
 		})
 	})
+	return s, s.elsewhere(ctx, err, "open", by, spec.Agent, nil)
 }
 
 // Delete stops the session and removes its journal and the agent's records.

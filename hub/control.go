@@ -19,8 +19,9 @@ import (
 // recorded as an entry first, so that everybody sees who sent it. A request that sets
 // something is sent again when the agent is restarted.
 //
-// If another process runs the session, the request goes to its inbox, and there is no
-// response.
+// If another process runs the session, the request is passed on to it. If that is not
+// possible, a request that changes something goes to the inbox of the session, and there is
+// no response.
 func (s *Session) Control(ctx context.Context, by Actor, request json.RawMessage) (json.RawMessage, error) {
 	var line bytes.Buffer
 	if err := json.Compact(&line, request); err != nil {
@@ -47,16 +48,32 @@ func (s *Session) Control(ctx context.Context, by Actor, request json.RawMessage
 		resp, err = r.control(ctx, Control{By: by, Request: request}, changes)
 		return err
 	})
-	return resp, err
+	if !errors.Is(err, ErrLocked) {
+		return resp, err
+	}
+	waits := ctx
+	if settable(name) { // the inbox does as well, so it need not wait for a process that is paused
+		var cancel context.CancelFunc
+		waits, cancel = context.WithTimeout(ctx, settleTime)
+		defer cancel()
+	}
+	if err = s.elsewhere(waits, err, "control", by, request, &resp); err == nil || !changes || !errors.Is(err, ErrLocked) && waits.Err() == nil || ctx.Err() != nil {
+		return resp, err
+	}
+	_, err = s.hub.cfg.Backend.Put(ctx, s.id, Item{Key: controlKey + session.NewID(), Time: time.Now(), Data: mustJSON(Control{By: by, Request: request})})
+	return nil, err
 }
+
+// settleTime is how long a request that could also go to the inbox waits for another process.
+const settleTime = 5 * time.Second
 
 func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMessage, error) {
 	name := subtypeOf(c.Request)
 	var a *agentRun
-	owned, pending := false, false
+	pending := false
 	err := r.do(ctx, func(x *tx) error {
-		if owned = r.lease != nil; !owned {
-			return nil
+		if r.lease == nil {
+			return ErrLocked
 		}
 		if now := r.agent; now != nil && !now.closing {
 			if pending = now.client == nil; !pending {
@@ -74,9 +91,6 @@ func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMe
 	})
 	switch {
 	case err != nil:
-		return nil, err
-	case !owned:
-		_, err := r.hub.cfg.Backend.Put(ctx, r.id, Item{Key: controlKey + session.NewID(), Time: time.Now(), Data: mustJSON(c)})
 		return nil, err
 	case a == nil && !pending && settable(name):
 		if name == "rename_session" {
@@ -194,6 +208,7 @@ func (s *Session) Drop(ctx context.Context, by Actor, uuid string) (bool, error)
 		dropped, err = r.drop(ctx, by, uuid)
 		return err
 	})
+	err = s.elsewhere(ctx, err, "drop", by, uuid, &dropped)
 	return dropped, err
 }
 
@@ -242,7 +257,7 @@ func (s *Session) Rewind(ctx context.Context, by Actor, uuid string) error {
 	if err := s.hub.check(ctx, by, s.id, MayDrive, "rewind the conversation"); err != nil {
 		return err
 	}
-	return s.hub.in(ctx, s.id, func(r *room) error {
+	err := s.hub.in(ctx, s.id, func(r *room) error {
 		return r.do(ctx, func(x *tx) error {
 			if r.lease == nil {
 				return ErrLocked
@@ -258,6 +273,7 @@ func (s *Session) Rewind(ctx context.Context, by Actor, uuid string) error {
 			return nil
 		})
 	})
+	return s.elsewhere(ctx, err, "rewind", by, uuid, nil)
 }
 
 // Fork copies the session, up to the entry n, or all of it if n is 0, into a new session,
@@ -367,7 +383,8 @@ func (s *Session) Trim(ctx context.Context, by Actor, before uint64) error {
 	if err := s.hub.check(ctx, by, s.id, MayAdmin, "trim the journal"); err != nil {
 		return err
 	}
-	return s.hub.in(ctx, s.id, func(r *room) error { return r.trim(ctx, before) })
+	err := s.hub.in(ctx, s.id, func(r *room) error { return r.trim(ctx, before) })
+	return s.elsewhere(ctx, err, "trim", by, before, nil)
 }
 
 func (r *room) trim(ctx context.Context, before uint64) error {
@@ -427,7 +444,7 @@ func (s *Session) Remove(ctx context.Context, by Actor) error {
 		r := s.hub.rooms[s.id]
 		s.hub.mu.Unlock()
 		if r == nil {
-			if err := s.hub.cfg.Backend.Delete(ctx, s.id); err != nil {
+			if err := s.elsewhere(ctx, s.hub.cfg.Backend.Delete(ctx, s.id), "remove", by, nil, nil); err != nil {
 				return err
 			}
 			s.hub.mu.Lock()
@@ -454,7 +471,8 @@ func (s *Session) Stop(ctx context.Context, by Actor) error {
 	if err := s.Interrupt(ctx, by); err != nil && !errors.Is(err, parley.ErrClosed) {
 		return err
 	}
-	return s.hub.in(ctx, s.id, func(r *room) error { return r.stopAgent(ctx, by) })
+	err := s.hub.in(ctx, s.id, func(r *room) error { return r.stopAgent(ctx, by) })
+	return s.elsewhere(ctx, err, "stop", by, nil, nil)
 }
 
 func (r *room) stopAgent(ctx context.Context, by Actor) error {
@@ -509,5 +527,6 @@ func (s *Session) Initialized(ctx context.Context, by Actor) (*wire.InitializeRe
 		resp, err = a.client.Initialized()
 		return err
 	})
+	err = s.elsewhere(ctx, err, "initialized", by, nil, &resp)
 	return resp, err
 }

@@ -107,6 +107,12 @@ func New(cfg Config) (*Hub, error) {
 	h := &Hub{cfg: cfg, rooms: map[string]*room{}, summaries: map[string]*summary{}, watchers: map[*watcher]bool{}}
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
 	h.schedules = &scheduler{hub: h}
+	if c, ok := cfg.Backend.(Caller); ok {
+		if err := c.Answer(h.ctx, h.answerCall); err != nil {
+			h.stop(err)
+			return nil, err
+		}
+	}
 	if !cfg.OwnOnly {
 		if !cfg.Gateway {
 			h.work.Go(h.sweep)

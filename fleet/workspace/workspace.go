@@ -466,8 +466,10 @@ func (w *Workspace) commit(ctx context.Context, n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if data, err := os.ReadFile(path); err == nil { // with it git reads only changed files
-		if err := os.WriteFile(index.Name(), data, 0o600); err != nil {
+	info, statErr := os.Stat(path)                                    // before it is read: an older time only makes git read more
+	if data, err := os.ReadFile(path); err == nil && statErr == nil { // with it git reads only changed files
+		// The copy has the time of the index: git reads the files that may have changed in the same second.
+		if err := errors.Join(os.WriteFile(index.Name(), data, 0o600), os.Chtimes(index.Name(), info.ModTime(), info.ModTime())); err != nil {
 			return "", fmt.Errorf("workspace: %w", err)
 		}
 	} else {

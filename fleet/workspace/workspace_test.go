@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // memory is a store of objects.
@@ -211,6 +212,40 @@ func TestWorktreeWithoutSnapshotBeginsAgain(t *testing.T) {
 	w, err = two.Open(t.Context(), id, Spec{Repo: repo, Ref: "trunk", Path: "sub"}, w.State)
 	if err != nil || !strings.Contains(w.Notice, "No files were stored") || filepath.Base(w.Dir) != "sub" {
 		t.Errorf("%+v, %v", w, err)
+	}
+}
+
+// A snapshot has a file that changed in the same second in which git last read it, to the same size: its times
+// look as if it had not changed.
+func TestSnapshotHasQuickChanges(t *testing.T) {
+	w, err := newMachine(t, &memory{}).Open(t.Context(), id, Spec{Repo: newRepo(t)}, State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, w.top, "config", "core.trustctime", "false") // a test cannot set that time
+	then := time.Now().Add(-time.Hour)
+	file, index := filepath.Join(w.top, "a.txt"), run(t, w.top, "rev-parse", "--path-format=absolute", "--git-path", "index")
+	set := func(name string) {
+		if err := os.Chtimes(name, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(file)
+	run(t, w.top, "update-index", "--refresh")
+	set(index)
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.ToUpper(string(old))
+	write(t, w.top, map[string]string{"a.txt": changed})
+	set(file)
+	commit, err := w.commit(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, w.top, "show", commit+":a.txt"); got != strings.TrimSpace(changed) {
+		t.Errorf("the snapshot has %q, want %q", got, changed)
 	}
 }
 

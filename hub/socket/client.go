@@ -109,7 +109,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var f failure
-	if json.Unmarshal(text, &f) == nil && f.Error != "" {
+	if json.Unmarshal(text, &f) == nil && f.Message != "" {
 		return nil, f.err()
 	}
 	return nil, &Error{Status: resp.StatusCode, Message: strings.TrimSpace(string(text))}
