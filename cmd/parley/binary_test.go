@@ -13,20 +13,37 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// build builds the command as it is shipped. With the test's own cache that takes a second.
+// build puts the command at a path, as it is shipped.
 func build(t *testing.T, path string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		path += ".exe"
 	}
-	small, err := os.ReadFile(filepath.Join("..", "..", "scripts", "small.txt"))
+	from, err := buildOnce()
+	if err == nil {
+		err = os.Link(from, path)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// buildOnce builds the command for all tests, which takes seconds, and returns its path in a
+// directory that TestMain removes.
+var buildOnce = sync.OnceValues(func() (string, error) {
+	small, err := os.ReadFile(filepath.Join("..", "..", "scripts", "small.txt"))
+	if err != nil {
+		return "", err
+	}
+	if buildDir, err = os.MkdirTemp("", "parley-test-"); err != nil {
+		return "", err
+	}
+	path := filepath.Join(buildDir, "parley")
 	args := []string{"build", "-trimpath", "-ldflags=-s -w -funcalign=8", "-o", path}
 	for _, pkg := range strings.Fields(string(small)) {
 		args = append(args, "-gcflags="+pkg+"=-l")
@@ -34,8 +51,19 @@ func build(t *testing.T, path string) {
 	cmd := exec.Command("go", append(args, ".")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		return "", fmt.Errorf("go build: %v\n%s", err, out)
 	}
+	return path, nil
+})
+
+var buildDir string
+
+// tests are the tests of this package, after which the command is removed.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	defer func() { os.RemoveAll(buildDir) }()
+	return m.M.Run()
 }
 
 // TestBinary limits the size of the command, and reports how fast it starts.

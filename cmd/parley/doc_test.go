@@ -163,6 +163,10 @@ func (b block) title() string {
 	return title
 }
 
+// quickGo are variables for the go commands of the documents: make check has compiled all
+// packages without cgo, and a program is linked in half the time without debug information.
+var quickGo = []string{"CGO_ENABLED=0", strings.TrimSpace("GOFLAGS=-ldflags=-w " + os.Getenv("GOFLAGS"))}
+
 // TestManual does what README.md and docs say: it writes their files and runs their
 // commands, one after the other, in a directory for each document. The agents in
 // Python and TypeScript are played by ask; in TestOfficialSDKsOfTheManual they play themselves. The
@@ -194,7 +198,7 @@ func TestManual(t *testing.T) {
 	home := t.TempDir()
 	t.Cleanup(func() { endHub(t, filepath.Join(home, ".claude", "hub", "socket")) })
 	env := []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0",
-		"ANTHROPIC_API_KEY=any", "ANTHROPIC_BASE_URL=" + api.URL, "HOME=" + home, "GOPROXY=off", "GOTOOLCHAIN=local"}
+		"ANTHROPIC_API_KEY=any", "ANTHROPIC_BASE_URL=" + api.URL, "HOME=" + home, "GOPROXY=off", "GOTOOLCHAIN=local", quickGo[0], quickGo[1]}
 	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -279,7 +283,7 @@ func TestGettingStarted(t *testing.T) {
 		}
 		path = bin + string(os.PathListSeparator) + path
 	}
-	shell.Env = []string{"PATH=" + path, "GOFLAGS=" + os.Getenv("GOFLAGS"), "HOME=" + t.TempDir(), "GOPATH=" + t.TempDir(), "GOCACHE=" + cache[0], "GOMODCACHE=" + cache[1],
+	shell.Env = []string{"PATH=" + path, quickGo[0], quickGo[1], "HOME=" + t.TempDir(), "GOPATH=" + t.TempDir(), "GOCACHE=" + cache[0], "GOMODCACHE=" + cache[1],
 		"GOPROXY=off", "GOSUMDB=off", "GOTOOLCHAIN=local", "GORACE=atexit_sleep_ms=0",
 		// The clone is one of this repository.
 		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=url." + root + ".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/parley-go/parley",

@@ -32,7 +32,7 @@ var update = flag.Bool("update", false, "rewrite what the tests compare with")
 
 func TestMain(m *testing.M) {
 	peer.RunIfChild()
-	testscript.Main(m, map[string]func(){"parley": main, "ask": func() { os.Exit(ask(os.Args[1:])) }, "driver": func() { os.Exit(drive(os.Args[1:])) },
+	testscript.Main(tests{m}, map[string]func(){"parley": main, "ask": func() { os.Exit(ask(os.Args[1:])) }, "driver": func() { os.Exit(drive(os.Args[1:])) },
 		"editor": func() { os.Exit(edit(os.Args[1:])) }})
 }
 
@@ -44,32 +44,33 @@ func TestMain(m *testing.M) {
 //	waitport PORT           waits until a program listens there
 //
 // and the program ask, a small agent.
-func TestScripts(t *testing.T) { runScripts(t, filepath.Join("testdata", "script"), nil) }
+func TestScripts(t *testing.T) {
+	runScripts(t, filepath.Join("testdata", "script"), func(*testscript.Env) {})
+}
 
-// TestBackground plays the command lines of testdata/background. They are about the hub,
-// which rejects a process that descends from its own program, such as this test. So the
-// command is a separate program here.
+// TestBackground plays the command lines of testdata/background, which are about the hub.
 func TestBackground(t *testing.T) {
-	bin := t.TempDir()
-	build(t, filepath.Join(bin, "parley"))
 	runScripts(t, filepath.Join("testdata", "background"), func(env *testscript.Env) {
-		env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 		hub := filepath.Join(env.WorkDir, "c", "hub", "socket")
 		env.Defer(func() { endHub(t, hub) })
 	})
 }
 
+// runScripts plays scripts. The command is the one that is shipped: it starts in a third of
+// the time of this test, and the hub rejects a process that descends from its own program,
+// such as this test.
 func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
+	bin := t.TempDir()
+	build(t, filepath.Join(bin, "parley"))
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
 		RequireExplicitExec: true,
 		UpdateScripts:       *update,
 		Setup: func(env *testscript.Env) error {
-			// Otherwise an exit takes a second with the race detector.
+			// Otherwise an exit of ask takes a second with the race detector.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
-			if setup != nil {
-				setup(env)
-			}
+			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
+			setup(env)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
