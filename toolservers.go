@@ -233,7 +233,7 @@ func (r *serverRun) enqueue(o *outgoing) error {
 		if first {
 			r.t.s.warn(fmt.Errorf("parley: the MCP server %q sends more than the agent takes: messages are lost", r.name))
 		}
-		return rejected("the agent does not take messages")
+		return rejected("the agent does not accept messages")
 	}
 	if o.request != nil {
 		r.busy++

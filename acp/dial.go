@@ -168,8 +168,8 @@ func (b *bridge) inexpressible(r *wire.Initialize) (list []string) {
 	for name, asked := range map[string]bool{
 		"hooks": len(r.Hooks) > 0, "subagents": len(r.Agents) > 0, "structured output": len(r.JSONSchema) > 0, "skills": len(r.Skills) > 0, "plugins": len(r.Plugins) > 0,
 		"tool aliases": len(r.ToolAliases) > 0, "instructions for plan mode": r.PlanModeInstructions != "",
-		"a system prompt (the agent does not take one)":                        b.system(r) != nil && b.can.SessionCapabilities.SystemPrompt == nil,
-		"tools of the host (the agent does not take MCP servers of this kind)": len(r.SDKMCPServers) > 0 && !b.can.McpCapabilities.Acp,
+		"a system prompt (the agent does not accept one)":                        b.system(r) != nil && b.can.SessionCapabilities.SystemPrompt == nil,
+		"tools of the host (the agent does not accept MCP servers of this kind)": len(r.SDKMCPServers) > 0 && !b.can.McpCapabilities.Acp,
 	} {
 		if asked {
 			list = append(list, name)
@@ -209,7 +209,7 @@ func (b *bridge) mcpServers(host []string) ([]any, error) {
 		case c.Type == "http" && b.can.McpCapabilities.Http, c.Type == "sse" && b.can.McpCapabilities.Sse:
 			list = append(list, map[string]any{"type": c.Type, "name": name, "url": c.URL, "headers": pairs(c.Headers)})
 		default:
-			return nil, fmt.Errorf("the agent does not take the MCP server %s of the type %s", name, c.Type)
+			return nil, fmt.Errorf("the agent does not accept the MCP server %s of the type %s", name, c.Type)
 		}
 	}
 	for _, name := range host {

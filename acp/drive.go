@@ -403,7 +403,7 @@ func (b *bridge) set(index int, value string, done func(error)) {
 		done(nil)
 		return
 	}
-	done(fmt.Errorf("the agent does not let its %s be chosen", category))
+	done(fmt.Errorf("the agent has no option for its %s", category))
 }
 
 // open opens the session.
@@ -472,7 +472,7 @@ func (b *bridge) openSession(r *wire.Initialize, methods []string, login string,
 	params := object{"cwd": b.cwd, "mcpServers": servers}
 	if len(b.start.dirs) > 0 {
 		if b.can.SessionCapabilities.AdditionalDirectories == nil {
-			done(errors.New("the agent does not take additional directories"))
+			done(errors.New("the agent does not accept additional directories"))
 			return
 		}
 		params["additionalDirectories"] = b.start.dirs
@@ -636,7 +636,7 @@ func (b *bridge) blocks(m *wire.User) ([]any, error) {
 		case *wire.ImageBlock:
 			switch {
 			case !b.can.PromptCapabilities.Image:
-				return nil, errors.New("the agent takes no images")
+				return nil, errors.New("the agent does not accept images")
 			case x.Source != nil && x.Source.Type == "base64":
 				list = append(list, object{"type": "image", "mimeType": x.Source.MediaType, "data": x.Source.Data})
 			case x.Source != nil && x.Source.Type == "url":
@@ -648,7 +648,7 @@ func (b *bridge) blocks(m *wire.User) ([]any, error) {
 			uri := "attachment:///document"
 			switch {
 			case !b.can.PromptCapabilities.EmbeddedContext:
-				return nil, errors.New("the agent takes no documents")
+				return nil, errors.New("the agent does not accept documents")
 			case x.Source != nil && x.Source.Type == "text":
 				list = append(list, object{"type": "resource", "resource": object{"uri": uri, "mimeType": firstOf(x.Source.MediaType, "text/plain"), "text": x.Source.Data}})
 			case x.Source != nil && x.Source.Type == "base64":

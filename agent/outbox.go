@@ -107,7 +107,7 @@ func (o *outbox) watch(grace time.Duration) {
 	}
 }
 
-var errUnread = errors.New("the host does not read")
+var errUnread = errors.New("the host does not read its messages")
 
 // end rejects further messages. Waiting ones are still written.
 func (o *outbox) end() {

@@ -196,7 +196,7 @@ func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 	}
 	if set.mode() == wire.ModeBypassPermissions && cfg.Root && set.vars["IS_SANDBOX"] != "1" && !set.sandbox.Active() {
 		set.sandbox.Close()
-		return nil, errors.New("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons. Run it as another user, switch the sandbox on, or set IS_SANDBOX=1 where the container is one")
+		return nil, errors.New("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons. Run it as another user, enable the sandbox, or set IS_SANDBOX=1 in a container that confines the agent")
 	}
 	return set, nil
 }

@@ -28,7 +28,7 @@ func (e *AnsweredError) Error() string {
 
 // ErrNotShown means that an answer is for a different question: its Shown is not the
 // question's hash.
-var ErrNotShown = errors.New("hub: the answer is to something else than what was asked")
+var ErrNotShown = errors.New("hub: the answer is for another question than the one that is open")
 
 // newAsk makes a question from a request of the agent.
 func (r *room) newAsk(req wire.Request) (*Ask, error) {

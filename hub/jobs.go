@@ -64,7 +64,7 @@ func (a *agentRun) schedule(ctx context.Context, request json.RawMessage) (json.
 		}
 	}
 	if req.Action != "list" && req.Action != "remove" {
-		return nil, fmt.Errorf("hub: schedules cannot %q", req.Action)
+		return nil, fmt.Errorf("hub: unknown action %q of schedule", req.Action)
 	}
 	return mustJSON(map[string]any{"jobs": jobs}), nil
 }

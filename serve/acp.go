@@ -44,7 +44,7 @@ const (
 var (
 	errEditorGone = &problem{http.StatusNotFound, "not_found", "there is no such connection: it ended, or " + connectionHeader + " is wrong"}
 	errTrimmed    = &problem{http.StatusConflict, "trimmed", "messages behind Last-Event-ID are gone: load the session again"}
-	errEditorSlow = errors.New("the client does not read what it is sent")
+	errEditorSlow = errors.New("the client does not read its messages")
 	errEditorIdle = errors.New("the client is gone")
 )
 

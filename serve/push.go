@@ -211,7 +211,7 @@ func (p *pushes) remove(which func(*subscriber) bool) error {
 	return p.change(func() error {
 		left := slices.DeleteFunc(slices.Clone(p.all), which)
 		if len(left) == len(p.all) {
-			return fmt.Errorf("serve: there is no such subscription: %w", hub.ErrNotFound)
+			return fmt.Errorf("serve: unknown subscription: %w", hub.ErrNotFound)
 		}
 		p.all = left
 		return nil

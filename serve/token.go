@@ -308,7 +308,7 @@ func (t *tokens) add(name string, scope Scope, expires time.Time) (Token, string
 	case !slices.Contains(scopes, scope) && scope != ScopeAgent:
 		return Token{}, "", fmt.Errorf("serve: %q is not a scope: it is one of %v", scope, append(slices.Clip(scopes), ScopeAgent))
 	case !expires.IsZero() && !expires.After(time.Now()):
-		return Token{}, "", errors.New("serve: the token would have expired already")
+		return Token{}, "", errors.New("serve: the expiry is in the past")
 	}
 	id, secret := make([]byte, 6), make([]byte, 32)
 	rand.Read(id)

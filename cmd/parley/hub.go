@@ -143,7 +143,7 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 				}
 			}
 			if spec.Remote != "" {
-				return nil, fmt.Errorf("the agent of the session (%s) connects to parley serve by itself: start that", spec.Remote)
+				return nil, fmt.Errorf("the agent of the session (%s) runs elsewhere and connects to parley serve; run \"parley serve\"", spec.Remote)
 			}
 			switch flags, err := cli.Parse(spec.Args); {
 			case err != nil:

@@ -230,7 +230,7 @@ func (c *sessionsCommand) find(ctx context.Context, word string) (string, error)
 		return ids[0], nil
 	}
 	slices.Sort(ids)
-	return "", fmt.Errorf("%q is the start of %d ids: %s", word, len(ids), strings.Join(ids, ", "))
+	return "", fmt.Errorf("%d sessions have an id that starts with %q: %s; add more of it", len(ids), word, strings.Join(ids, ", "))
 }
 
 // explain adds a remedy to an error with a session.

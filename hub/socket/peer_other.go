@@ -19,7 +19,7 @@ func Reap(context.Context) {}
 // checkPeer rejects every process: on this system the origin of a process is unknown,
 // and a command that an agent runs could approve its own calls.
 func checkPeer(net.Conn) error {
-	return errors.New("the hub cannot be shared on this system: it is not known which process connects")
+	return errors.New("the hub cannot be shared on this system: the system does not report which process connects")
 }
 
 // CheckPeer rejects every process at a unix socket: see checkPeer. Over TCP it rejects
