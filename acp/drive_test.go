@@ -280,7 +280,7 @@ func TestAgentCannotExpress(t *testing.T) {
 		"subagents":                       {Agents: map[string]*wire.AgentDefinition{"x": {Description: "x", Prompt: "x"}}},
 		"tools of the host":               {ToolServers: map[string]*mcp.Server{"mine": parley.ToolServer("mine")}},
 		"has no mode":                     {PermissionMode: "auto"},
-		"has no option for its model":          {Model: "opus"},
+		"has no option for its model":     {Model: "opus"},
 		"does not accept the MCP server":  {MCPServers: map[string]*wire.MCPServerConfig{"far": {Type: "http", URL: "http://127.0.0.1:1"}}},
 		"additional directories":          {AddDirs: []string{"/"}},
 		"cannot resume sessions":          {Resume: session.NewID()},

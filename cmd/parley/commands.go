@@ -66,7 +66,7 @@ func commands() []command {
 		{"cost", "show the cost of a session or a day, by model and agent", kept, costCommand},
 		{"agents", "list the sessions that run in the background", runs, agentsCommand},
 		{"attach", "watch a session, send prompts, answer its questions", runs, attachCommand},
-		{"logs", "print what happened in a session", runs, logsCommand},
+		{"logs", "print the messages of a session", runs, logsCommand},
 		{"stop", "interrupt a session and end its agent", runs, stopCommand},
 		{"rm", "remove a session from the hub", runs, rmCommand},
 		{"serve", "serve sessions to pages, phones and programs", runs, serveCommand},

@@ -17,8 +17,8 @@ import (
 )
 
 const configText = `
-Reads and changes your settings: settings.json of your config directory. A key inside of an
-object is written with dots. A value is JSON; a word is a string where the setting is one.
+Reads and changes your settings, in settings.json of your config directory. Dots in a key
+lead into objects. A value is JSON; a string needs no quotes.
 
   parley config list
   parley config get permissions.defaultMode
@@ -27,8 +27,7 @@ object is written with dots. A value is JSON; a word is a string where the setti
   parley config set permissions.deny '["Read(.env)"]'
   parley config unset model
 
-"set" refuses a key that no setting has and a value that does not fit; the rest of the file
-stays as it is. "parley help settings" explains the settings.`
+"set" refuses unknown keys and values of the wrong type, and keeps the rest of the file. "parley help settings" explains the settings.`
 
 // configCommand implements parley config.
 func configCommand(_ context.Context, p *process, args []string) error {

@@ -44,7 +44,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 		}
 	}
 	side := conformance.Side(args[0])
-	fs := newFlags(p, "conform "+args[0], "[FLAGS] -- COMMAND ARGS…", conformHelp)
+	fs := newFlags(p, "conform", "cli|sdk|acp|acp-client [FLAGS] -- COMMAND ARGS…", conformHelp)
 	only := fs.String("only", "", "rules whose name or area matches the `PATTERN`, such as 'interrupt*'")
 	asJSON := fs.Bool("json", false, "print one JSON object in place of the table")
 	markdown := fs.Bool("markdown", false, "print a table in Markdown")

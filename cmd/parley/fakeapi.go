@@ -37,7 +37,7 @@ func fakeAPI(ctx context.Context, p *process, args []string) error {
 	s.onceFlag(fs)
 	file := fs.String("script", "", "the `FILE` with the script to play")
 	openai := fs.Bool("openai", false, "print the settings for the OpenAI-compatible endpoint, /v1/chat/completions")
-	lenient := fs.Bool("lenient", false, "accept what the real API would refuse")
+	lenient := fs.Bool("lenient", false, "accept requests that the real API refuses")
 	cache := fs.Bool("cache", false, "report the tokens that prompt caching would write and read as usage")
 	partial := fs.Bool("partial", false, "accept turns that were not played")
 	ours := fs.Bool("agent", false, "have the SDKs of the command start this program as their agent, by CLAUDE_BIN")

@@ -47,11 +47,11 @@ type fake struct {
 // flags adds the flags that choose what to play.
 func (f *fake) flags(fs *flagSet) {
 	fs.StringVar(&f.script, "script", f.script, "the `FILE` with the script to play")
-	fs.StringVar(&f.transcript, "transcript", f.transcript, "play what was recorded in this `FILE`")
+	fs.StringVar(&f.transcript, "transcript", f.transcript, "play the recording in this `FILE`")
 	fs.Var(&f.params, "param", "`NAME=VALUE` of a parameter of the script; may be given several times")
 	fs.BoolVar(&f.exact, "exact", false, "with --transcript: require exactly the same frames")
 	fs.BoolVar(&f.timing, "timing", false, "with --transcript: keep the recorded pace")
-	fs.StringVar(&f.record, "record", f.record, "append what happens to this `FILE`, as a transcript")
+	fs.StringVar(&f.record, "record", f.record, "append the traffic to this `FILE`, as a transcript")
 }
 
 func fakeInEnv(p *process) bool {
@@ -276,8 +276,8 @@ func faultList() string {
 }
 
 const fakeHostHelp = `
-Runs a CLI and plays the SDK's side of a script against it, to test the CLI: what
-begins with > is sent to it, what begins with < is expected of it. With --transcript
+Runs a CLI and plays the SDK's side of a script against it, to test the CLI. It sends
+the lines that start with >, and expects the lines that start with <. With --transcript
 it plays the host of a recorded session.
 
 The exit status is 1 if the CLI did not follow the script.

@@ -53,10 +53,9 @@ const hubIdle = 5 * time.Minute
 // hubCommand runs the hub of this user until it is idle.
 func hubCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "hub", "", `
-Runs the hub of this user: the process that holds the sessions which "parley --bg" starts and
-"parley attach" shows. It starts by itself when it is needed, and ends when nothing runs, nobody is
-attached and no schedule waits. A hub that is killed loses nothing: sessions continue when the next
-one starts.`)
+Runs the hub of this user: the process that runs the sessions of "parley --bg". It starts by itself,
+and exits when nothing runs, nobody is attached and no schedule waits. If it is killed, nothing is
+lost: sessions continue when the next hub starts.`)
 	end := fs.Bool("stop", false, "stop the running hub; sessions are kept")
 	if err := cmp.Or(parse(fs, args), noWords(fs)); err != nil {
 		return err
@@ -490,8 +489,8 @@ Stops a session and removes it from the hub. The conversation itself stays: "par
 
 func logsCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "logs", "[--json] [--follow] ID", `
-Prints what happened in a session of the hub. With --json it prints the entries of the journal,
-one a line, with their numbers.`)
+Prints the messages, questions and answers of a session of the hub. With --json it prints the
+numbered entries of its journal, one per line.`)
 	asJSON := fs.Bool("json", false, "print the entries as JSON")
 	follow := fs.Bool("follow", false, "keep printing new entries")
 	after := fs.Uint64("after", 0, "start after the entry with this `number`")
@@ -515,11 +514,13 @@ one a line, with their numbers.`)
 // attachCommand shows a session, sends lines as prompts, and answers questions.
 func attachCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "attach", "ID", `
-Shows a session of the hub: at a terminal on the same screen as parley itself, from near its end on.
-Ctrl-D leaves the session as it is. If the input is not a terminal, or with --after, or if TERM is
-dumb, it prints lines from the beginning: a line that you type is a prompt, and while a question is
-open, "y" allows the call, "n" or "n REASON" denies it. If the input is not a terminal, attach ends
-behind the end of the input, as soon as the session is idle or waits for an answer.`)
+Shows the end of a session of the hub, on the same screen as parley itself. Ctrl-D leaves the
+session as it is.
+
+Without a terminal, with --after or with TERM=dumb, it prints lines, from the beginning. Each line of
+input is a prompt. While a question is open, "y" allows the call, and "n" or "n REASON" denies it.
+If the input is not a terminal, attach exits after its end, as soon as the session is idle or waits
+for an answer.`)
 	after := fs.Uint64("after", 0, "start after the entry with this `number`")
 	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
 		if *after == 0 && isTerminal(p.stdin) && isTerminal(p.stdout) && p.getenv("TERM") != "dumb" {

@@ -82,7 +82,7 @@ func initCommand(_ context.Context, p *process, args []string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(p.stdout, "%s is what agents read.\n%s explains it, and is read by nobody but you.\n", terminal.Visible(plain), terminal.Visible(explained))
+	fmt.Fprintf(p.stdout, "%s has the settings that agents read.\n%s explains them to you.\n", terminal.Visible(plain), terminal.Visible(explained))
 	if !*user {
 		fmt.Fprintln(p.stdout, "Its deny rules apply at once. Its allow rules apply after you run: parley trust")
 	}

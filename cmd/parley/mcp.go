@@ -14,9 +14,18 @@ import (
 	"github.com/parley-go/parley/terminal"
 )
 
-const mcpSynopsis = "serve [AGENT FLAGS] | add [FLAGS] NAME COMMAND-OR-URL [ARGS] | list | get NAME | remove NAME | login NAME [AGENT FLAGS] | logins | logout NAME"
+const mcpSynopsis = "add | list | get | remove | login | logins | logout | serve"
 
 const mcpText = `
+  parley mcp add [FLAGS] NAME COMMAND-OR-URL [ARGS]    save a server
+  parley mcp list                                      list the servers
+  parley mcp get NAME                                  show one
+  parley mcp remove NAME                               remove one
+  parley mcp login NAME [AGENT FLAGS]                  log in to one, in your browser
+  parley mcp logins                                    list saved logins
+  parley mcp logout NAME                               revoke and remove a login
+  parley mcp serve [AGENT FLAGS]                       be a server, with the built-in tools
+
 parley mcp serve offers the agent's built-in tools (Read, Grep, Edit, Bash and the rest)
 to any client of the Model Context Protocol, over standard input and output. It takes
 the flags and settings of the agent, and the same rules and modes apply. Calls that need
@@ -38,13 +47,9 @@ command of the server.
   parley mcp add files -- npx my-server --root .
   parley mcp add --transport http --header "X-Key: abc" web https://example.com/mcp
 
-parley mcp list and get show servers; remove removes one.
-
-parley mcp login logs in to a server on the network, with a page in your browser. It finds
-the servers of --mcp-config and those of a project that you trust. The login is saved in
-your config directory, in a file that only you can read, and is sent only to that server
-at that address. parley mcp logins lists saved logins; parley mcp logout revokes and
-removes one.
+parley mcp login logs in to a server on the network. The login is saved in your config
+directory, in a file that only you can read, and is sent only to that server at that
+address.
 
 "parley help flags" lists the flags of the agent. Those for models and sessions have no
 effect here.`

@@ -24,7 +24,7 @@ import (
 const pluginText = `
 A plugin is a directory with skills, commands, agents, hooks and MCP servers. A marketplace
 lists plugins: a directory, owner/name on GitHub, or any git repository (https://, ssh://,
-file:// or user@host:path, with #BRANCH behind it). The files are those of the official
+file:// or user@host:path, with an optional #BRANCH). The files are those of the official
 command: both programs share marketplaces and plugins.
 
   parley plugin marketplace add ./our-plugins
@@ -38,9 +38,9 @@ command: both programs share marketplaces and plugins.
   parley plugin marketplace remove our-plugins
 
 A plugin runs with your rights: its hooks and MCP servers start by themselves. "install" copies
-it and shows what it brings; a change in the marketplace has no effect before you install the
-plugin again. Git runs without hooks and without your configuration. A project cannot enable a
-plugin: "enabledPlugins" counts in your own settings.`
+it and lists its components. After a change in the marketplace, install the plugin again. Git
+runs without hooks and without your configuration. A project cannot enable a plugin:
+"enabledPlugins" has an effect only in your own settings.`
 
 // pluginCommand implements parley plugin.
 func pluginCommand(ctx context.Context, p *process, args []string) error {

@@ -106,8 +106,8 @@ func oneOf[T any](what, list, word string, all []T, id func(T) string) (string, 
 func worktreesCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "worktrees", "[--json] | merge ID | rm [--force] ID", `
 Lists, merges and removes the git worktrees of sessions, which "parley --bg --worktree NAME PROMPT"
-makes. ID is the session. Merging needs everything to be committed, and changes nothing if the
-branches conflict. Removing refuses to lose changes unless it is forced.`)
+makes. ID is the session. "merge" needs all changes committed, and changes nothing if the branches
+conflict. "rm" refuses to lose changes without --force.`)
 	asJSON := fs.Bool("json", false, "print JSON")
 	force := fs.Bool("force", false, "remove it with its changes")
 	words, err := parseWords(fs, args)

@@ -34,11 +34,10 @@ import (
 )
 
 const serveHelp = `
-Serves your sessions, so that people, programs and pages drive them from anywhere: a JSON API
-(GET /openapi.json describes it), events that miss nothing, and hosts that speak the protocol.
-Without --addr it is for your own programs, over the unix socket hub/serve in the configuration
-directory. With --addr it listens on TCP as well, where every request needs a token; the first
-token is printed as a link and a QR code.
+Serves your sessions to people, programs and pages: the console, a JSON API (GET /openapi.json
+describes it), event streams, and connections for SDKs. Without --addr only your own programs can
+connect, over the unix socket hub/serve in the configuration directory. With --addr it listens on
+TCP as well, where every request needs a token. The first token is printed as a link and a QR code.
 
   parley serve --addr 127.0.0.1:8080
   parley serve --addr :8443 --tls-cert cert.pem --tls-key key.pem --host parley.example.com

@@ -36,7 +36,7 @@ type service struct {
 
 // flags adds the flags that all services have.
 func (s *service) flags(fs *flagSet) {
-	fs.StringVar(&s.addr, "addr", "127.0.0.1:0", "the `ADDRESS` to serve at; port 0 is any that is free")
+	fs.StringVar(&s.addr, "addr", "127.0.0.1:0", "the `ADDRESS` to serve at; port 0 picks a free one")
 }
 
 // onceFlag adds the flag of services that have an end.

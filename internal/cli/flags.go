@@ -172,7 +172,7 @@ var flagTable = []flagGroup{
 	}},
 	{"The model", []flagSpec{
 		{names: []string{"--model"}, value: "NAME", help: "an alias such as sonnet, or the name of a model", kind: flagString, set: str(func(f *Flags) *string { return &f.Model })},
-		{names: []string{"--fallback-model"}, value: "NAME", help: "the model that answers while the first cannot", kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
+		{names: []string{"--fallback-model"}, value: "NAME", help: "the model to use while the first one is unavailable", kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
 		{names: []string{"--effort"}, value: "LEVEL", help: "low, medium, high, xhigh or max", kind: flagString, choice: []string{"low", "medium", "high", "xhigh", "max"}, set: str(func(f *Flags) *string { return &f.Effort })},
 		{names: []string{"--thinking"}, value: "MODE", help: "adaptive, enabled or disabled", kind: flagString, choice: []string{"adaptive", "enabled", "disabled"}, set: str(func(f *Flags) *string { return &f.Thinking })},
 		{names: []string{"--thinking-display"}, value: "HOW", help: "summarized, or omitted: how much of the reasoning is shown", kind: flagString, set: str(func(f *Flags) *string { return &f.ThinkingDisplay })},
@@ -210,13 +210,13 @@ var flagTable = []flagGroup{
 			f.MaxBudget = n
 			return nil
 		}},
-		{names: []string{"--task-budget"}, value: "TOKENS", help: "tokens that the model knows it has for its task", kind: flagString, set: func(f *Flags, v []string) (err error) {
+		{names: []string{"--task-budget"}, value: "TOKENS", help: "the tokens for the task; the model sees the number", kind: flagString, set: func(f *Flags, v []string) (err error) {
 			if f.TaskBudget, err = strconv.ParseInt(v[0], 10, 64); err != nil || f.TaskBudget <= 0 {
 				return usage("error: option '--task-budget <tokens>' argument '%s' is invalid. It must be a number above zero.", v[0])
 			}
 			return nil
 		}},
-		{names: []string{"--autocompact"}, value: "TOKENS", help: "what counts as the model's window for compaction: 100k to 1M, or auto", kind: flagString, set: func(f *Flags, v []string) (err error) {
+		{names: []string{"--autocompact"}, value: "TOKENS", help: "the context window to assume for compaction: 100k to 1M, or auto", kind: flagString, set: func(f *Flags, v []string) (err error) {
 			if f.CompactWindow, err = parseWindow(v[0]); err != nil {
 				return usage("error: option '--autocompact <auto|tokens>' argument '%s' is invalid. It must be 'auto', or a number of tokens from 100k to 1M, such as 200000, 200k or 200.", v[0])
 			}
@@ -298,7 +298,7 @@ var flagTable = []flagGroup{
 		{names: []string{"--cli"}, value: "COMMAND", help: "drive another agent of this protocol, such as 'claude'; in a terminal, with --bg and in parley serve", kind: flagString, set: str(func(f *Flags) *string { return &f.CLI })},
 		{names: []string{"--acp"}, value: "COMMAND", help: "drive another agent, which speaks the Agent Client Protocol, such as 'goose acp'; in a terminal, with --bg and in parley serve", kind: flagString, set: str(func(f *Flags) *string { return &f.ACP })},
 		{names: []string{"--session-mirror"}, help: "send records of the session to the host, for a store of its own", set: on(func(f *Flags) *bool { return &f.Mirror })},
-		{names: []string{"--session-durability"}, value: "HOW", help: "it survives a power cut (fsync), kill -9 (write) or nothing (none)", kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
+		{names: []string{"--session-durability"}, value: "HOW", help: "the session survives a power cut (fsync), kill -9 (write) or neither (none)", kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
 	}},
 	{"Setup and debugging", []flagSpec{
 		{names: []string{"--init"}, help: "run Setup hooks of settings first, with the trigger init", set: on(func(f *Flags) *bool { return &f.Init })},
