@@ -26,12 +26,14 @@ import (
 // the wall, as its receipt says. None has an effect: the witness is a file that each would
 // create, the workspace is unchanged, and no result has the text of a secret file. Calls
 // that rules allow are left out, because they would run here, and so are those of MCP
-// servers, of which TestServersMeetRules has one.
+// servers, of which TestServersMeetRules has one. Of a case with many calls every fifth is
+// played, or all with PARLEY_TEST_LONG; TestDecisions of policytest has all decisions.
 func TestAttacks(t *testing.T) {
 	cases, err := policytest.Cases()
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := os.Getenv("PARLEY_TEST_LONG") != ""
 	for i := range cases {
 		c := &cases[i]
 		t.Run(fmt.Sprintf("%d %s", c.Line, c.ID), func(t *testing.T) {
@@ -41,8 +43,8 @@ func TestAttacks(t *testing.T) {
 			}
 			var calls []policytest.Call
 			turn := &parleytest.Turn{}
-			for _, call := range c.Calls {
-				if call.Want == "allows" || call.Tool == "WebFetch" || strings.HasPrefix(call.Tool, "mcp__") {
+			for i, call := range c.Calls {
+				if len(c.Calls) > 10 && i%5 != 0 && !all || call.Want == "allows" || call.Tool == "WebFetch" || strings.HasPrefix(call.Tool, "mcp__") {
 					continue
 				}
 				calls = append(calls, call)

@@ -96,7 +96,7 @@ func (l *dyingLease) Append(ctx context.Context, sub string, records []json.RawM
 // subagent. It continues the session each time, and checks that the next request starts, byte
 // for byte, like that of a run without a crash, or equals it; that each effect happened once
 // or not at all, and the model learns which; and that a rewind names every file that it does
-// not restore. It uses a third of the points, others each time, or all with PARLEY_TEST_LONG.
+// not restore. It uses a fifth of the points, others each time, or all with PARLEY_TEST_LONG.
 func TestCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts many processes")
@@ -119,7 +119,7 @@ func TestCrashPoints(t *testing.T) {
 		}
 	}
 	whole := resumeAtPoint(t, dir, home, nil)
-	every := 3
+	every := 5
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
 		every = 1
 	}

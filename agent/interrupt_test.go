@@ -20,7 +20,7 @@ func TestWithdrawnRequestIsNoFailure(t *testing.T) {
 	for _, at := range waits {
 		for _, by := range []string{"interrupt", "end_session"} {
 			t.Run(at+" "+by, func(t *testing.T) {
-				for range 5 { // the order of goroutines differs
+				for range 2 { // the order of goroutines differs
 					synctest.Test(t, func(t *testing.T) { cutOffAt(t, at, by) })
 				}
 			})

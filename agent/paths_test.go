@@ -122,7 +122,7 @@ func TestHostSeesAbsolutePaths(t *testing.T) {
 					if answer == "stop" && who == "subagent" {
 						continue // then no turn is left
 					}
-					if (answer != "allow" || who == "subagent") && sp.given != "~" && sp.given != "link/.." {
+					if (answer != "allow" || who == "subagent") && sp.given != "link/.." {
 						continue // the spelling makes no difference there
 					}
 					given, member := maps.Clone(inputs[name]), pathMembers[name]

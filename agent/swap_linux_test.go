@@ -49,7 +49,7 @@ func swap(t *testing.T, a, b string) (stop func() int) {
 // all run before, while the directory stays, and none of them runs afterwards, while the link
 // stays.
 func TestSwappedPaths(t *testing.T) {
-	rounds := 20
+	rounds := 8
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
 		rounds = 150
 	}
