@@ -213,7 +213,7 @@ func (b *board) write(file string) error {
 		_, kept, _ = strings.Cut(string(text), keptMark)
 	}
 	var t strings.Builder
-	fmt.Fprintf(&t, "# Performance\n\nWritten by `make bench` on %s: %s, %d processors, load %s. Both sides were measured in one run, in turn; a value is the median, ± half of what\nlies between the quartiles. A ratio is how many times better Parley is. A goal holds if the\nquartile on the worse side meets it.\n",
+	fmt.Fprintf(&t, "# Performance\n\nWritten by `make bench` on %s: %s, %d processors, load %s. Both sides were measured in one run, in turn. A value is the median,\n± half of the interquartile range. A ratio is how many times better Parley is. A goal holds if the quartile on the worse side meets it.\n",
 		time.Now().UTC().Format("2 January 2006"), runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), load())
 	for _, s := range b.sections {
 		fmt.Fprintf(&t, "\n## %s\n\n", s.title)

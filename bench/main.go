@@ -74,7 +74,7 @@ func run(args []string) error {
 		if !begun {
 			begun = true
 			b.begin("The SDK", "TypeScript SDK", "Both SDKs drive the same fake CLI, which starts anew for each query. Importing them is not counted. "+
-				"The first query of a process is what a program that asks once waits for; later ones, in a process that has asked before, are mostly the start of the fake CLI.")
+				"A program that asks once waits for the first query of its process. Later queries mostly wait for the start of the fake CLI.")
 		}
 		if err := m.run(b, bin, peers, *n); err != nil {
 			return fmt.Errorf("%s: %w", m.title, err)

@@ -52,7 +52,7 @@ func compareSearch(b *board, n int) error {
 	dir := filepath.Join(strings.TrimSpace(string(out)), "src")
 	env := &tool.Env{Roots: []string{dir}}
 	defer env.Close()
-	b.begin("Search", "ripgrep", "Grep and Glob on the source of Go. A call of the tool is in this process, as in the agent; one of ripgrep is a process.")
+	b.begin("Search", "ripgrep", "Grep and Glob on the source of Go. The tools run in this process, as in the agent; ripgrep is a process of its own.")
 	for _, s := range searchings {
 		input, err := json.Marshal(s.input)
 		if err != nil {

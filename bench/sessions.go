@@ -26,7 +26,7 @@ func compareSessions(b *board, official, ours, peers string, n int) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b.begin("Sessions", "official", "Appending to a log, going on with a long session, listing many. The official side is its CLI and its TypeScript SDK.")
+	b.begin("Sessions", "official", "Appending to a log, resuming a long session, listing many sessions. The official side is its CLI and its TypeScript SDK.")
 	for _, d := range []struct {
 		name string
 		d    session.Durability
