@@ -115,7 +115,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.beat.freed = make(chan struct{}, 1)
-	b.beat.held, b.beat.away = map[string]*lease{}, map[string]absence{}
+	b.beat.held, b.beat.taking, b.beat.away = map[string]*lease{}, map[string]*lease{}, map[string]absence{}
 	if cfg.MustExist {
 		if _, err := js.KeyValue(ctx, cfg.Name+"-"+workerKV); err != nil {
 			b.stop()

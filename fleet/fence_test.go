@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -193,5 +194,31 @@ func TestConfigErrors(t *testing.T) {
 		if _, err := StartServer(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// TestOneLeaseInAProcess checks that a process does not take a lease that another of its goroutines
+// is just taking.
+func TestOneLeaseInAProcess(t *testing.T) {
+	one := place(t)()
+	for range 20 {
+		id := session.NewID()
+		got := make(chan hub.Lease, 8)
+		var work sync.WaitGroup
+		for range cap(got) {
+			work.Go(func() {
+				l, err := one.Lease(t.Context(), id)
+				if err == nil {
+					got <- l
+				} else if !errors.Is(err, hub.ErrLocked) {
+					t.Error(err)
+				}
+			})
+		}
+		work.Wait()
+		if n := len(got); n != 1 {
+			t.Fatalf("%d goroutines have the lease", n)
+		}
+		(<-got).Close()
 	}
 }

@@ -47,6 +47,7 @@ type beat struct {
 	mu      sync.Mutex
 	started bool
 	held    map[string]*lease  // by session
+	taking  map[string]*lease  // leases that others may see as ours, but which are not held yet
 	away    map[string]absence // other processes that do not answer, by id
 	freed   chan struct{}      // holds a token when a lease was given up
 	info    WorkerInfo
@@ -159,6 +160,9 @@ func (b *Backend) loseTaken() {
 func (t *beat) lose(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if l := t.taking[id]; l != nil {
+		l.lose()
+	}
 	if l := t.held[id]; l != nil {
 		l.lose()
 		delete(t.held, id)
@@ -168,6 +172,9 @@ func (t *beat) lose(id string) {
 func (t *beat) loseAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, l := range t.taking {
+		l.lose()
+	}
 	for id, l := range t.held {
 		l.lose()
 		delete(t.held, id)
@@ -270,6 +277,10 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		return nil, err
 	}
 	l := &lease{b: b, id: id, lost: make(chan struct{})}
+	if !b.beat.take(l) {
+		return nil, hub.ErrLocked // this process is about to have it
+	}
+	defer b.beat.taken(l)
 	err = b.create(ctx, func(ctx context.Context) (err error) {
 		if l.revision, err = b.leases.Create(ctx, id, value); !isWrongRevision(err) {
 			return err
@@ -310,6 +321,25 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 	b.beat.held[id] = l
 	b.beat.mu.Unlock()
 	return l, nil
+}
+
+// take records a lease before others can see it. It reports false if another goroutine is taking
+// the same one.
+func (t *beat) take(l *lease) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.taking[l.id] != nil {
+		return false
+	}
+	t.taking[l.id] = l
+	return true
+}
+
+// taken records that a lease is held, or could not be acquired.
+func (t *beat) taken(l *lease) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.taking, l.id)
 }
 
 func (t *beat) holds(id string) bool {

@@ -167,8 +167,8 @@ func TestInterruptStopsSubagents(t *testing.T) {
 		}()
 		synctest.Wait()
 		stop := errors.New("stop")
+		cancel(stop) // first, as the conversation does
 		f.Interrupt(stop, true)
-		cancel(stop)
 		if err := <-ended; !errors.Is(err, stop) {
 			t.Errorf("got %v", err)
 		}

@@ -252,6 +252,9 @@ func (s *Subagent) start(ctx context.Context, background bool) (*tool.Result, er
 	}
 	select {
 	case <-s.done:
+		if err := context.Cause(ctx); err != nil && s.Info().Status == tool.TaskKilled {
+			return nil, err // as below, whichever came first
+		}
 		return s.returned()
 	case <-s.moved:
 		return s.launched(), nil
