@@ -1,6 +1,7 @@
 package parleytest
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -36,7 +37,13 @@ func TestSetAside(t *testing.T) {
 	read := func(body string) (*checked, *Refusal, string) {
 		r := &Request{Header: goodHeader(), Body: []byte(body), view: new(view)}
 		c := &checked{r: r, http: true, memory: new(memory)}
-		return c, c.refuse(), strings.ReplaceAll(fmt.Sprintf("%+s", r.parse()), `"tools" :`, `"tools":`)
+		refused := c.refuse()
+		data, err := json.Marshal(r.parse())
+		as := fmt.Sprintf("%s %v", data, err)
+		for _, tool := range r.parse().Tools {
+			as += " " + string(tool.raw)
+		}
+		return c, refused, strings.ReplaceAll(as, `"tools" :`, `"tools":`)
 	}
 	used := 0
 	for _, body := range bodies {
