@@ -25,6 +25,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/parley-go/parley/internal/worktree"
 )
 
 // The providers.
@@ -621,16 +623,25 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return gitEnv(ctx, dir, nil, args...)
 }
 
-// gitEnv runs git without the hooks of the repository: a session may have written them.
+// gitEnv runs git without the hooks and filters of the repository: a session may have written
+// them, or put another repository in its place.
 func gitEnv(ctx context.Context, dir string, env []string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}, args...)...)
+	options, err := worktree.Programs(ctx, dir)
+	if err != nil {
+		return "", fmt.Errorf("workspace: %w", err)
+	}
+	options = append(options, "-c", "core.hooksPath="+os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
+	cmd := exec.CommandContext(ctx, "git", append(options, args...)...)
 	cmd.Dir = dir
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "GIT_") || strings.HasPrefix(v, "GIT_SSH") || strings.HasPrefix(v, "GIT_CONFIG") || strings.HasPrefix(v, "GIT_ASKPASS") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"), env...)
+	cmd.Env = slices.Concat(cmd.Env, []string{"GIT_TERMINAL_PROMPT=0", "LC_ALL=C"}, worktree.Neutral, env)
+	if slices.Contains([]string{"add", "read-tree", "reset", "worktree", "write-tree"}, args[0]) { // they need nothing from elsewhere
+		cmd.Env = append(cmd.Env, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none")
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

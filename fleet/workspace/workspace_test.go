@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -323,5 +324,41 @@ func TestCommandDecides(t *testing.T) {
 	}
 	if in, err := os.ReadFile(filepath.Join(dir, "in-open")); err != nil || !strings.Contains(string(in), `"id":"snap-6"`) || !strings.Contains(string(in), id) {
 		t.Errorf("it got %s, %v", in, err)
+	}
+}
+
+// TestNothingOfASessionRuns lets a session configure filters in its repository, and put
+// another repository in its place. Saving its files runs none of them.
+func TestNothingOfASessionRuns(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		repo, witness := newRepo(t), filepath.Join(t.TempDir(), "witness")
+		m := newMachine(t, &memory{all: map[string][]byte{}})
+		w, err := m.Open(t.Context(), id, Spec{Repo: repo}, State{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if replaced {
+			if err := os.Remove(filepath.Join(w.Dir, ".git")); err != nil {
+				t.Fatal(err)
+			}
+			run(t, w.Dir, "init", "-q")
+		}
+		run(t, w.Dir, "config", "filter.x.clean", "touch '"+witness+"'; cat")
+		write(t, w.Dir, map[string]string{".gitattributes": "* filter=x\n", "a.txt": "three\n"})
+		control := exec.Command("git", "hash-object", "a.txt")
+		control.Dir = w.Dir
+		if out, err := control.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if err := os.Remove(witness); err != nil {
+			t.Fatalf("git itself ran nothing: %v", err)
+		}
+		_, err = w.Snapshot(t.Context())
+		if (err == nil) == replaced {
+			t.Errorf("replaced: %v, saved: %v", replaced, err)
+		}
+		if _, err := os.Lstat(witness); err == nil {
+			t.Errorf("replaced: %v, a program of the session ran", replaced)
+		}
 	}
 }

@@ -333,17 +333,18 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	for words < len(args) && strings.HasPrefix(args[words], "--") {
 		words++
 	}
-	programs, err := programs(ctx, dir, args[:words])
+	programs, err := Programs(ctx, dir, args[:words]...)
 	if err != nil {
 		return "", err
 	}
 	return gitWith(ctx, dir, programs, args...)
 }
 
-// programs returns the options without which git runs programs that the configuration of
+// Programs returns the options without which git runs programs that the configuration of
 // the repository names: filters of files, which are left out, and those for merging and
-// signing, which then fail. Programs of the user's own configuration stay.
-func programs(ctx context.Context, dir string, repository []string) (options []string, err error) {
+// signing, which then fail. Programs of the user's own configuration stay. The options
+// need the variables of [Neutral]. repository may name the repository for git.
+func Programs(ctx context.Context, dir string, repository ...string) (options []string, err error) {
 	out, err := gitWith(ctx, dir, repository, "config", "--list", "--show-scope", "--name-only", "-z", "--includes")
 	for entries := strings.Split(out, "\x00"); len(entries) > 1; entries = entries[2:] {
 		if entries[0] != "local" && entries[0] != "worktree" {
@@ -362,6 +363,9 @@ func programs(ctx context.Context, dir string, repository []string) (options []s
 	return slices.Compact(options), err
 }
 
+// Neutral are the variables that the options of [Programs] refer to.
+var Neutral = []string{"PARLEY_NONE=", "PARLEY_FALSE=false"}
+
 func gitWith(ctx context.Context, dir string, options []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", slices.Concat([]string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false"}, options, args)...)
 	cmd.Dir = dir
@@ -371,7 +375,8 @@ func gitWith(ctx context.Context, dir string, options []string, args ...string) 
 		}
 	}
 	// Git fetches nothing that it lacks, because the repository names the program for that, too.
-	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "LC_ALL=C", "PARLEY_NONE=", "PARLEY_FALSE=false")
+	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "LC_ALL=C")
+	cmd.Env = append(cmd.Env, Neutral...)
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	if err := cmd.Run(); err != nil {
