@@ -65,7 +65,7 @@ var arrows = map[string][]string{
 
 	// The fleet, a module of its own.
 	"fleet":                  {"hub", "session", "fleet/workspace"},
-	"fleet/workspace":        {},
+	"fleet/workspace":        {"internal/worktree"},
 	"fleet/cmd/parley-fleet": {"fleet", "fleet/workspace", "agent", "serve", "parleytest"},
 	"fleet/internal/chaos":   {"fleet", ".", "agent", "parleytest"},
 	"fleet/internal/sim":     {"fleet"},
