@@ -54,7 +54,8 @@ type Runner struct {
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	done   map[int]bool // hooks with Once that have run
-	behind sync.WaitGroup
+	behind int          // goroutines of hooks
+	idle   sync.Cond    // signals that behind is less
 }
 
 // Options configure how hooks run.
@@ -84,6 +85,7 @@ type compiled struct {
 // New returns a runner. [Runner.Close] stops the hooks that it runs.
 func New(opts Options) (*Runner, error) {
 	r := &Runner{opts: opts, done: map[int]bool{}}
+	r.idle.L = &r.mu
 	for _, h := range opts.Hooks {
 		m, err := Compile(h.Matcher)
 		if err != nil && !h.Inactive { // an inactive one guards every call then
@@ -102,7 +104,26 @@ func (r *Runner) Close() {
 		return
 	}
 	r.cancel()
-	r.behind.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.behind > 0 {
+		r.idle.Wait()
+	}
+}
+
+// background runs f in a goroutine that Close waits for. A hook may start while the runner is
+// being closed.
+func (r *Runner) background(f func()) {
+	r.mu.Lock()
+	r.behind++
+	r.mu.Unlock()
+	go func() {
+		f()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.behind--
+		r.idle.Broadcast()
+	}()
 }
 
 // Has reports whether there is a hook for an event.
@@ -221,7 +242,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 			}
 		}
 		if h.Async {
-			r.behind.Go(func() { r.other(r.ctx, h, event, input, report) })
+			r.background(func() { r.other(r.ctx, h, event, input, report) })
 			return answer(h, nil)
 		}
 		return r.other(ctx, h, event, input, report)
@@ -253,7 +274,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		return a
 	}
 	if h.Async && err == nil {
-		r.behind.Go(func() {
+		r.background(func() {
 			a := finish()
 			if h.Rewake && r.opts.Rewake != nil && a.Output != nil && a.Output.Decision == wire.DecisionBlock {
 				r.opts.Rewake(fmt.Sprintf("The hook %s of the user says:\n%s", name, a.Output.Reason))
@@ -265,7 +286,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		// A hook may declare in its first line that it runs asynchronously.
 		c.onAsync = func(limit time.Duration) { c.limit(limit); c.detach(r.ctx) }
 		done := make(chan Answer, 1)
-		r.behind.Go(func() { done <- finish() })
+		r.background(func() { done <- finish() })
 		select {
 		case a := <-done:
 			return a

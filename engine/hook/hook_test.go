@@ -233,3 +233,30 @@ func TestHookProgress(t *testing.T) {
 		t.Errorf("progress %q, want one line", said)
 	}
 }
+
+// TestCloseWhileHooksStart checks that hooks may start while their runner is closed, as those of
+// a notification do, which nobody waits for.
+func TestCloseWhileHooksStart(t *testing.T) {
+	said := func(ctx context.Context, _ *settings.Hook, _ []byte) (string, string, error) {
+		<-ctx.Done()
+		return "", "", ctx.Err()
+	}
+	for range 100 {
+		r, err := hook.New(hook.Options{Hooks: []settings.Hook{{Event: wire.EventNotification, Kind: "prompt", Async: true, Spec: &settings.Spec{}}},
+			Kinds: map[string]func(context.Context, *settings.Hook, []byte) (string, string, error){"prompt": said}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if n := len(r.Run(t.Context(), &wire.NotificationInput{}, "")); n != 1 {
+					t.Errorf("%d hooks ran", n)
+				}
+			})
+		}
+		r.Close()
+		wg.Wait()
+		r.Close()
+	}
+}
