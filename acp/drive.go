@@ -15,6 +15,7 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/parley-go/parley/acp/internal/v1"
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -1321,6 +1322,7 @@ func (b *bridge) elicit(r *request) {
 	}
 	if len(p.RequestedSchema) > 0 {
 		ask["requested_schema"] = p.RequestedSchema
+		ask["property_order"] = rawjson.Names(rawjson.Get(p.RequestedSchema, "properties"))
 	}
 	b.askHost(&asked{req: r}, ask)
 }

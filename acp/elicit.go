@@ -8,6 +8,7 @@ import (
 
 	"github.com/parley-go/parley/acp/internal/v1"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -27,7 +28,10 @@ func (f *follower) elicit(ctx context.Context, q *hub.Ask) {
 		f.answerLater(q, &wire.ElicitResult{Action: "decline"})
 		return
 	}
-	f.form(ctx, q, params, func(resp *v1.CreateElicitationResponse) any {
+	if len(req.PropertyOrder) == 0 {
+		req.PropertyOrder = rawjson.Names(rawjson.Get(req.RequestedSchema, "properties"))
+	}
+	f.form(ctx, q, params, req.PropertyOrder, func(resp *v1.CreateElicitationResponse) any {
 		r := &wire.ElicitResult{Action: wire.ElicitAction(resp.Action)}
 		if resp.Action == "accept" && params.Mode == "form" {
 			r.Content = mustJSON(resp.Content)
@@ -36,9 +40,10 @@ func (f *follower) elicit(ctx context.Context, q *hub.Ask) {
 	}, &wire.ElicitResult{Action: "cancel"})
 }
 
-// form sends an elicitation. failed is the answer if the client cannot show it.
-func (f *follower) form(ctx context.Context, q *hub.Ask, params *v1.CreateElicitationRequest, answer func(*v1.CreateElicitationResponse) any, failed any) {
-	call, err := f.srv.conn.send("elicitation/create", params)
+// form sends an elicitation whose fields have an order. failed is the answer if the client
+// cannot show it.
+func (f *follower) form(ctx context.Context, q *hub.Ask, params *v1.CreateElicitationRequest, order []string, answer func(*v1.CreateElicitationResponse) any, failed any) {
+	call, err := f.srv.conn.send("elicitation/create", orderFields(mustJSON(params), order))
 	if err != nil {
 		return
 	}
@@ -55,6 +60,17 @@ func (f *follower) form(ctx context.Context, q *hub.Ask, params *v1.CreateElicit
 		}
 		f.answer(q, answer(&resp))
 	})
+}
+
+// orderFields puts the fields of a form in order: a map of Go has none.
+func orderFields(params json.RawMessage, order []string) json.RawMessage {
+	schema := rawjson.Get(params, "requestedSchema")
+	fields := rawjson.Get(schema, "properties")
+	if len(fields) == 0 {
+		return params
+	}
+	schema = rawjson.Set(schema, "properties", string(rawjson.Order(fields, order)))
+	return rawjson.Set(params, "requestedSchema", string(schema))
 }
 
 // A question is a question of the model to the user.
@@ -111,6 +127,7 @@ func answers(req *wire.CanUseTool, chosen map[string]string) *wire.PermissionRes
 // choiceForm asks questions with a form.
 func (f *follower) choiceForm(ctx context.Context, q *hub.Ask, req *wire.CanUseTool, questions []question) {
 	schema := &v1.ElicitationSchema{Type: v1.ElicitationSchemaTypeObject, Properties: map[string]v1.ElicitationPropertySchema{}}
+	var order []string
 	name := func(i int) string { return fmt.Sprintf("question_%d", i) }
 	for i, x := range questions {
 		var options []v1.EnumOption
@@ -123,6 +140,7 @@ func (f *follower) choiceForm(ctx context.Context, q *hub.Ask, req *wire.CanUseT
 		} else {
 			p.String = &v1.StringPropertySchema{Title: x.Header, Description: x.Question, OneOf: options}
 		}
+		order = append(order, name(i), name(i)+"_custom")
 		schema.Properties[name(i)] = p
 		schema.Properties[name(i)+"_custom"] = v1.ElicitationPropertySchema{String: &v1.StringPropertySchema{Title: "Other", Description: "An answer of your own, in place of the options"}}
 	}
@@ -134,7 +152,7 @@ func (f *follower) choiceForm(ctx context.Context, q *hub.Ask, req *wire.CanUseT
 	if c := f.t.calls[req.ToolUseID]; c != nil {
 		params.ToolCallID = c.id
 	}
-	f.form(ctx, q, params, func(resp *v1.CreateElicitationResponse) any {
+	f.form(ctx, q, params, order, func(resp *v1.CreateElicitationResponse) any {
 		if resp.Action != "accept" {
 			return deny(refused)
 		}

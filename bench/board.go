@@ -38,6 +38,7 @@ type row struct {
 	want         float64   // required factor by which ours is better; 0 if there is none
 	limit        float64   // upper limit for ours; 0 if there is none
 	least        float64   // lower limit for ours; 0 if there is none
+	none         string    // why the peer was not measured
 }
 
 // begin starts a section.
@@ -54,7 +55,7 @@ func (b *board) add(r row) {
 	if !r.holds() {
 		verdict = "  missed"
 	}
-	fmt.Fprintf(b.w, "%-36s %18s %18s %9s %9s%s%s\n", r.title, r.value(r.theirs), r.value(r.ours), r.times(), r.wanted(), verdict, r.since(b.last[s.title+": "+r.title]))
+	fmt.Fprintf(b.w, "%-36s %18s %18s %9s %9s%s%s\n", r.title, cmp.Or(r.value(r.theirs), r.none), r.value(r.ours), r.times(), r.wanted(), verdict, r.since(b.last[s.title+": "+r.title]))
 }
 
 // lastRun is where a run is saved that the next one is compared to.
@@ -228,7 +229,7 @@ func (b *board) write(file string) error {
 			} else if r.wanted() != "" {
 				verdict = "holds"
 			}
-			fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s |\n", strings.ReplaceAll(r.title, "|", `\|`), r.value(r.theirs), r.value(r.ours), r.times(), r.wanted(), verdict)
+			fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s |\n", strings.ReplaceAll(r.title, "|", `\|`), cmp.Or(r.value(r.theirs), r.none), r.value(r.ours), r.times(), r.wanted(), verdict)
 		}
 	}
 	for _, p := range pictures {

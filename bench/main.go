@@ -8,7 +8,8 @@
 //	                     one, "inside" is agents in this process, "search" is Grep and Glob beside ripgrep, "sessions"
 //	                     appends to, resumes and lists sessions, "acp" is parley
 //	                     acp beside the reference adapter, and goose if PARLEY_GOOSE
-//	                     names it
+//	                     names it; "serve" is parley serve beside opencode
+//	                     and goose in PARLEY_SERVERS
 //
 // make bench starts it. It builds the fake CLI, finds the official SDK and allows
 // no network except loopback.
@@ -56,7 +57,7 @@ func run(args []string) error {
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 9, "runs of each measure")
-	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, inside, sessions, search, scale, acp")
+	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, inside, sessions, search, scale, acp, serve")
 	write := fs.String("write", "", "write the tables to this `FILE`, and the pictures to img beside it")
 	fs.Parse(args)
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
@@ -90,8 +91,9 @@ func run(args []string) error {
 		{"sessions", func() error { return compareSessions(b, official, ours, peers, *n) }},
 		{"search", func() error { return compareSearch(b, *n) }},
 		{"acp", func() error { return compareEditors(b, official, ours, peers, *n) }},
+		{"serve", func() error { return compareServers(b, ours, os.Getenv("PARLEY_SERVERS"), *n) }},
 	} {
-		if *only != "" && *only != s.name {
+		if *only != "" && *only != s.name || s.name == "serve" && os.Getenv("PARLEY_SERVERS") == "" {
 			continue
 		}
 		if err := s.run(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -58,13 +59,16 @@ func setHeaders(h http.Header) {
 // hostAllowed reports whether the Host of a request is a name of this server. A page whose
 // name was made to resolve to this server (DNS rebinding) has another one.
 func (s *Server) hostAllowed(r *http.Request) bool {
+	if u := r.URL; u.Scheme != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return false // a proxy would not read such a request as we do
+	}
 	name, port := r.Host, ""
 	if h, p, err := net.SplitHostPort(r.Host); err == nil {
 		name, port = h, p
 	} else {
 		name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 	}
-	if name == "" || strings.ContainsAny(port, "/\\@ ") {
+	if _, err := strconv.ParseUint(port, 10, 16); name == "" || port != "" && err != nil {
 		return false
 	}
 	name = strings.ToLower(name)
@@ -86,15 +90,16 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 // originAllowed reports whether a request comes from a page of this server, from one of
 // the configured origins, or from no page at all.
 func (s *Server) originAllowed(r *http.Request) bool {
-	origin := r.Header.Get("Origin")
-	if origin == "" {
+	origins := r.Header.Values("Origin")
+	if len(origins) == 0 {
 		// Requests without Origin that a browser marks as made by another site's page:
 		// only a link to the console itself is allowed.
 		site := r.Header.Get("Sec-Fetch-Site")
 		return site == "" || site == "same-origin" || site == "none" ||
 			r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && !isAPI(r.URL.Path)
 	}
-	if len(r.Header.Values("Origin")) != 1 {
+	origin := origins[0]
+	if len(origins) != 1 || origin == "" { // checks behind this one read only the first
 		return false
 	}
 	if slices.Contains(s.cfg.Origins, origin) {

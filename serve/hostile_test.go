@@ -59,6 +59,16 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 		{"an address in octal", host("0177.0.0.1" + port), 421},
 		{"localhost of another", host("localhost.evil.example" + port), 421},
 		{"localhost with a dot", host("localhost." + port), 421},
+		{"our name with a dot", host("parley.example."), 421},
+		{"our name with a space", host("parley.example evil"), 421},
+		{"our name as an address", host("[parley.example.evil]"), 421},
+		{"a port that is a name", host("127.0.0.1:evil"), 421},
+		{"a port with a sign", host("127.0.0.1:+80"), 421},
+		{"a port too large", host("127.0.0.1:99999"), 421},
+		{"an IPv6 form of another address", host("[::ffff:127.0.0.2]" + port), 421},
+		{"a short form of the address", host("127.1" + port), 421},
+		{"the address in hexadecimal", host("0x7f000001" + port), 421},
+		{"the address with a dot", host("127.0.0.1." + port), 421},
 		{"bracketed name", host("[evil.example]" + port), 421},
 		{"address with a zone", host("[::1%25lo]" + port), 421},
 
@@ -75,6 +85,16 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 		{"two origins", func(req *http.Request) {
 			req.Header["Origin"] = []string{"http://127.0.0.1" + port, "https://evil.example"}
 		}, 403},
+		{"an empty origin", header("Origin", ""), 403},
+		{"an empty origin before another", func(req *http.Request) { req.Header["Origin"] = []string{"", "https://evil.example"} }, 403},
+		{"our origin twice", func(req *http.Request) {
+			req.Header["Origin"] = []string{"http://127.0.0.1" + port, "http://127.0.0.1" + port}
+		}, 403},
+		{"a list of origins", header("Origin", "http://127.0.0.1"+port+" https://evil.example"), 403},
+		{"our origin with a user", header("Origin", "http://x@127.0.0.1"+port), 403},
+		{"our origin with a dot", header("Origin", "http://127.0.0.1."+port), 403},
+		{"our origin over WebSocket", header("Origin", "ws://127.0.0.1"+port), 403},
+		{"our origin as a blob", header("Origin", "blob:http://127.0.0.1"+port), 403},
 		{"cross-site without origin", header("Sec-Fetch-Site", "cross-site"), 403},
 		{"same-site without origin", header("Sec-Fetch-Site", "same-site"), 403},
 		{"cross-site navigation", all(header("Sec-Fetch-Site", "cross-site"), header("Sec-Fetch-Mode", "navigate")), 403},
@@ -134,6 +154,26 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 
 		// Things that headers cannot do.
 		{"another method by header", func(req *http.Request) { req.Method = "GET"; req.Header.Set("X-HTTP-Method-Override", "PATCH") }, 200},
+		{"another method by query", func(req *http.Request) { req.Method = "GET"; req.URL.RawQuery = "_method=PATCH" }, 200},
+		{"another method by other headers", func(req *http.Request) {
+			req.Method = "GET"
+			req.Header.Set("X-Method-Override", "PATCH")
+			req.Header.Set("X-HTTP-Method", "PATCH")
+		}, 200},
+		{"another path by header", all(noToken, header("X-Original-URL", "/healthz"), header("X-Rewrite-URL", "/healthz")), 401},
+		{"another host by header", all(host("evil.example"+port), header("X-Forwarded-Host", "127.0.0.1"+port), header("Forwarded", "host=127.0.0.1"+port)), 421},
+		{"the request as HEAD", func(req *http.Request) { req.Method = "HEAD" }, 200},
+		{"the request as OPTIONS", func(req *http.Request) { req.Method = "OPTIONS" }, 404},
+		{"the request as PUT", func(req *http.Request) { req.Method = "PUT" }, 404},
+		{"a preflight of another page", all(func(req *http.Request) { req.Method = "OPTIONS" }, header("Origin", "https://evil.example"), header("Access-Control-Request-Method", "PATCH")), 403},
+		{"token after the fragment", func(req *http.Request) {
+			req.Header.Del("Authorization")
+			req.URL.RawQuery = "%23t=" + token
+		}, 401},
+		{"token as the user of the URL", func(req *http.Request) {
+			req.Header.Del("Authorization")
+			req.SetBasicAuth(token, token)
+		}, 401},
 		{"who it is by header", all(noToken, header("Parley-Name", "user"), header("X-Forwarded-For", "127.0.0.1"), header("X-Forwarded-User", "root")), 401},
 
 		// Bodies and paths.

@@ -200,7 +200,7 @@ func (s *Server) local() http.Handler {
 			s.refuse(w, r, http.StatusForbidden, "peer", err.Error())
 			return
 		}
-		if r.Header.Get("Origin") != "" {
+		if len(r.Header.Values("Origin")) > 0 {
 			s.refuse(w, r, http.StatusForbidden, "origin", "a page cannot use the socket")
 			return
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -458,10 +459,7 @@ func (s *screen) elicit(q *question) {
 	json.Unmarshal(req.RequestedSchema, &schema)
 	names := req.PropertyOrder
 	if len(names) == 0 {
-		for name := range schema.Properties {
-			names = append(names, name)
-		}
-		slices.Sort(names)
+		names = rawjson.Names(rawjson.Get(req.RequestedSchema, "properties"))
 	}
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return schema.Properties[n] == nil })
 	if len(names) == 0 {

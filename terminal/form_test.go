@@ -21,7 +21,7 @@ func TestElicitationForm(t *testing.T) {
 	s.ask(&hub.Ask{ID: "1", Kind: hub.AskElicitation, Request: json.RawMessage(`{"subtype":"elicitation","mcp_server_name":"shop","message":"Who are you?\u001b[2J",
 		"requested_schema":{"type":"object","required":["name"],"properties":{
 			"name":{"type":"string","title":"Name"},"age":{"type":"integer","minimum":1},"size":{"type":"string","enum":["s","m"],"enumNames":["Small","Medium"]},"news":{"type":"boolean","default":false}}},
-		"property_order":["name","age","size","news"]}`)})
+		"agent":true}`)}) // without property_order: the fields are in the order of the schema
 	q := s.current()
 	if text := strings.Join(s.t.out, "\n"); !strings.Contains(text, "The MCP server shop asks:") || !strings.Contains(text, `Who are you?\x1b[2J`) {
 		t.Errorf("the question is not printed: %q", text)

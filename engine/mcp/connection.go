@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -433,8 +434,10 @@ func (s *server) elicit(ctx context.Context, c *connection, req *mcp.ElicitReque
 		if err != nil {
 			return nil, err
 		}
-		q.RequestedSchema = raw
 		q.PropertyOrder = properties(p.Meta, raw)
+		if q.RequestedSchema = raw; len(q.PropertyOrder) > 0 {
+			q.RequestedSchema = rawjson.Set(raw, "properties", string(rawjson.Order(rawjson.Get(raw, "properties"), q.PropertyOrder)))
+		}
 	}
 	r, err := s.m.opts.Elicit(ctx, q)
 	if ctx.Err() != nil {

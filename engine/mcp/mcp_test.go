@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/wire"
 )
@@ -602,8 +603,11 @@ func TestElicitation(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			q := <-asked
-			if q.MCPServerName != "calc" || q.Message != "Your name?" || q.Mode != "form" || q.RequestedSchema == nil || len(q.PropertyOrder) != 2 {
+			if q.MCPServerName != "calc" || q.Message != "Your name?" || q.Mode != "form" || len(q.PropertyOrder) != 2 {
 				t.Errorf("%+v", q)
+			}
+			if got := strings.Join(rawjson.Names(rawjson.Get(q.RequestedSchema, "properties")), " "); got != "surname name" {
+				t.Errorf("the fields are %q, want the server's order", got)
 			}
 		})
 	}

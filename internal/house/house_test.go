@@ -42,13 +42,13 @@ var arrows = map[string][]string{
 	"conformance":    {"wire", "transport", "parleytest"},
 	"hub":            {".", "session", "wire", "internal/filelock", "internal/durable", "internal/worktree"},
 	"hub/...":        {"hub"},
-	"acp":            {"hub", "acp/..."},
+	"acp":            {"hub", "acp/...", "internal/rawjson"},
 	"acp/...":        {},
 	"remote":         {"transport"},
 	"cmd/parley":     {".", "hub/...", "acp", "remote", "serve", "console", "terminal", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling", "internal/cli"},
 	"serve":          {".", "hub", "hub/...", "remote", "session", "transport", "wire", "console", "internal/worktree"},
 	"console":        {},
-	"terminal":       {".", "hub", "session", "wire", "internal/spelling"},
+	"terminal":       {".", "hub", "session", "wire", "internal/spelling", "internal/rawjson"},
 
 	// Packages that check, measure and show the rest are above it.
 	"interop/go":    {"interop"},

@@ -7,6 +7,7 @@ package rawjson
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 )
 
 // A Member is the position of a member in an object.
@@ -112,6 +113,42 @@ func Walk(object []byte, f func(name, value []byte)) bool {
 		return true
 	})
 	return end > 0 && skipSpace(object, end) == len(object)
+}
+
+// Names returns the names of an object's members, in order.
+func Names(object []byte) (all []string) {
+	Walk(object, func(name, _ []byte) { all = append(all, unquote(name)) })
+	return all
+}
+
+// Order returns an object whose members with the given names come first, in that order. The others
+// keep theirs.
+func Order(object []byte, names []string) []byte {
+	var pairs [][2]string
+	if !Walk(object, func(name, value []byte) { pairs = append(pairs, [2]string{string(name), string(value)}) }) {
+		return object
+	}
+	place := func(p [2]string) int {
+		if i := slices.Index(names, unquote([]byte(p[0]))); i >= 0 {
+			return i
+		}
+		return len(names)
+	}
+	slices.SortStableFunc(pairs, func(a, b [2]string) int { return place(a) - place(b) })
+	out := []byte{'{'}
+	for i, p := range pairs {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(out, `"`+p[0]+`":`...), p[1]...)
+	}
+	return append(out, '}')
+}
+
+// unquote returns the name of a member without escapes.
+func unquote(name []byte) (s string) {
+	json.Unmarshal(append(append([]byte{'"'}, name...), '"'), &s)
+	return s
 }
 
 // Elements returns the elements of an array, or nil if it is not an array.

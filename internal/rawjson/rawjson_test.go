@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -97,5 +98,23 @@ func TestWalk(t *testing.T) {
 		if got := Walk([]byte(in), func(name, value []byte) {}); got != want {
 			t.Errorf("%s: got %v, want %v", in, got, want)
 		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	for object, want := range map[string]string{
+		`{"a":1, "b" : {"x":[1,2]},"c":"}"}`: `{"c":"}","a":1,"b":{"x":[1,2]}}`,
+		`{}`:                                 `{}`,
+		`{"\u0063":1,"b":2}`:                 `{"\u0063":1,"b":2}`,
+		`{"b":1,"\u0061":2}`:                 `{"\u0061":2,"b":1}`,
+		`[1]`:                                `[1]`,
+		`{"a":1`:                             `{"a":1`,
+	} {
+		if got := string(Order([]byte(object), []string{"c", "missing", "a"})); got != want {
+			t.Errorf("%s: got %s, want %s", object, got, want)
+		}
+	}
+	if got := strings.Join(Names([]byte(`{"b":1,"\u0061":{"x":2}}`)), " "); got != "b a" {
+		t.Errorf("names %q", got)
 	}
 }
