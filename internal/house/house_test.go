@@ -53,7 +53,7 @@ var arrows = map[string][]string{
 	// Packages that check, measure and show the rest are above it.
 	"interop/go":    {"interop"},
 	"interop":       {".", "agent", "hub/...", "parleytest", "conformance"},
-	"bench":         {".", "agent", "parleytest"},
+	"bench":         {".", "agent", "parleytest", "hub", "session"},
 	"bench/fakecli": {"parleytest"},
 	"bench/sdk":     {"."},
 	"bench/hot":     {".", "agent", "parleytest"},
