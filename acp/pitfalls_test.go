@@ -382,3 +382,115 @@ func TestCancelOfNothing(t *testing.T) {
 		}
 	})
 }
+
+// questions returns the next permission requests, by the ids of their calls.
+func (e *editor) questions(n int) map[string]*frame {
+	e.t.Helper()
+	all := map[string]*frame{}
+	for len(all) < n {
+		f := e.until("question", func(f *frame) bool { return f.Method == "session/request_permission" })
+		var p struct{ ToolCall struct{ ToolCallID string } }
+		json.Unmarshal(f.Params, &p)
+		all[p.ToolCall.ToolCallID] = f
+	}
+	return all
+}
+
+// TestQuestionsOfSubagentAndParent checks that a question of a background subagent and one of its
+// parent are two: each answer reaches its own call, in any order.
+func TestQuestionsOfSubagentAndParent(t *testing.T) {
+	for _, first := range []string{"parent", "child"} {
+		run(t, setting{model: func(dir string) *pt.Scenario {
+			write := func(name string) object { return object{"file_path": filepath.Join(dir, name), "content": name} }
+			return pt.Script(
+				pt.Say("I delegate.").Call("Agent", object{"description": "d", "prompt": "SUBPROMPT", "run_in_background": true}),
+				pt.Call("Write", write("parent")),
+				pt.Say("Done.").Always(),
+			).When("sub", pt.FirstUser("SUBPROMPT"), pt.Call("Write", write("child")), pt.Say("report").Always())
+		}}, func(t *testing.T, e *editor) {
+			id := e.newSession()
+			waiting := e.send("session/prompt", prompt(id, "Go."))
+			asks := e.questions(2)
+			second := ""
+			for _, name := range []string{first, ""} {
+				for call, f := range asks {
+					if name != "" && !strings.Contains(string(f.Params), filepath.Join(e.dir, name)) {
+						continue
+					}
+					option := "allow-once"
+					if name == "" {
+						option, second = "reject", string(f.Params)
+					}
+					e.write(object{"jsonrpc": "2.0", "id": f.ID, "result": selects(option)})
+					delete(asks, call)
+				}
+			}
+			e.response(waiting)
+			written := func() bool {
+				_, err := os.Stat(filepath.Join(e.dir, first))
+				return err == nil
+			}
+			if !written() { // the child may still be at work
+				e.until("the allowed call", func(*frame) bool { return written() })
+			}
+			other := map[string]string{"parent": "child", "child": "parent"}[first]
+			if !strings.Contains(second, filepath.Join(e.dir, other)) {
+				t.Errorf("the second question is %s", second)
+			}
+			if _, err := os.Stat(filepath.Join(e.dir, other)); err == nil {
+				t.Errorf("the denied call of the %s ran", other)
+			}
+		})
+	}
+}
+
+// TestBackgroundNoticeKeepsQuestion checks that the end of a background task leaves an open question as it
+// is: nobody answers it in the place of the user.
+func TestBackgroundNoticeKeepsQuestion(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := exec.Command("mkfifo", pipe).Run(); err != nil {
+		t.Skip(err)
+	}
+	run(t, setting{model: func(dir string) *pt.Scenario {
+		return pt.Script(
+			pt.Say("I start it.").Call("Bash", object{"command": "cat " + pipe, "run_in_background": true}),
+			pt.Call("Write", object{"file_path": filepath.Join(dir, "new.txt"), "content": "hello\n"}),
+			pt.Say("Done.").Always(),
+		)
+	}}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		waiting := e.send("session/prompt", prompt(id, "Go."))
+		for _, f := range e.questions(1) { // Bash
+			e.write(object{"jsonrpc": "2.0", "id": f.ID, "result": selects("allow-once")})
+		}
+		asks := e.questions(1)
+		if err := os.WriteFile(pipe, []byte("end\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range e.hub.Watch(t.Context(), hub.Actor{Name: "test", Rights: hub.MayView}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i.ID == id && len(i.State.Tasks) == 0 { // the task has ended
+				if i.State.Phase != hub.RequiresAction || len(i.State.Waiting) != 1 {
+					t.Errorf("after the end of the task: %+v", i.State)
+				}
+				break
+			}
+		}
+		for _, f := range asks {
+			e.write(object{"jsonrpc": "2.0", "id": f.ID, "result": selects("allow-once")})
+		}
+		if f := e.response(waiting); !strings.Contains(string(f.Result), "end_turn") {
+			t.Errorf("%s\n%s", brief(f), e.received())
+		}
+		if _, err := os.Stat(filepath.Join(e.dir, "new.txt")); err != nil {
+			t.Errorf("the allowed call did not run: %v\n%s", err, e.received())
+		}
+		for _, f := range e.all {
+			if f.Method == "$/cancel_request" {
+				t.Errorf("the question was withdrawn: %s", brief(f))
+			}
+		}
+	})
+}
