@@ -223,7 +223,7 @@ var attacks = []string{
 	`perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack("S", AF_UNIX) . "\0parley-test-$$") and print "ESCAPED"'`, `perl -e 'exit 1 if syscall(FALLOCATE, do { open F, "+<", "file"; fileno F }, 0, 0, 4096) < 0'`,
 	`perl -e 'exit 1 if syscall(PERSONALITY, 0x0040000) < 0; print "ESCAPED"'`, `perl -e 'exit 1 if syscall(PIDFD_OPEN, $ENV{VICTIM} + 0, 0) < 0; print "ESCAPED"'`,
 	`exec 3</proc/$VICTIM/root && cat /proc/self/fd/3"$OUT/file"`, `cat /proc/$VICTIM/task/$VICTIM/environ | tr '\0' '\n'`, `!dd if=/proc/$VICTIM/mem bs=1 count=1 skip=$((16#$(head -c 12 /proc/$VICTIM/maps | cut -d- -f1))) 2>/dev/null | wc -c | sed 's/^1$/ESCAPED/'`,
-	`perl -e 'kill 9, getppid; exit' & P=$!; perl -e 'kill 9, $ENV{VICTIM}'; wait $P; sleep 0.1`, `(setsid perl -e 'kill 9, $ENV{VICTIM}' &) ; sleep 0.2`, `echo 500 > /proc/$VICTIM/oom_score_adj && echo ESCAPED`,
+	`setsid perl -e 'kill 9, $ENV{VICTIM}'; sleep 0.1`, `echo 500 > /proc/$VICTIM/oom_score_adj && echo ESCAPED`,
 }
 
 // numbers replaces the names of system calls in a script by the numbers of this
