@@ -30,6 +30,12 @@ export class Screen {
   }
 }
 
+// table shows rows of cells below heads. On a phone, each cell is a line with its head.
+export function table(label, heads, rows, id) {
+  return html`<div class="wide" tabindex="0" role="group" aria-label=${label}><table id=${id ?? nothing}><thead><tr>${heads.map(h => h ? html`<th>${h}</th>` : html`<td></td>`)}</tr></thead>
+    <tbody>${rows.map(cells => html`<tr>${cells.map((c, i) => html`<td data-head=${heads[i]}><div>${c}</div></td>`)}</tr>`)}</tbody></table></div>`;
+}
+
 export class Schedules extends Screen {
   constructor(root) { super(root, 'Schedules'); }
 
@@ -42,9 +48,9 @@ export class Schedules extends Screen {
     const {schedules, sessions} = this.data;
     const name = id => flat(sessions.find(s => s.id === id)?.state.title || id.slice(0, 8));
     return html`<h1>Schedules</h1>
-      ${schedules.length ? html`<div class="wide" tabindex="0" role="group" aria-label="Schedules"><table><thead><tr><th>Prompt</th><th>When</th><th>Session</th><th>Last</th><td></td></tr></thead><tbody>${schedules.map(s => html`<tr><td dir="auto">${visible(s.prompt)}</td><td>${s.cron ? html`<code>${visible(s.cron)}</code>` : new Date(s.at).toLocaleString()}</td>
-        <td><a href="#/s/${s.session}">${name(s.session)}</a></td><td>${s.fired ? when(s.fired) : 'never'}${s.missed ? ` (${s.missed} missed)` : ''}</td>
-        <td>${may('drive') ? html`<button class="no" @click=${() => this.act(() => call('DELETE', '/schedules/' + s.id))}>Remove</button>` : nothing}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">There are no schedules.</p>`}
+      ${schedules.length ? table('Schedules', ['Prompt', 'When', 'Session', 'Last', ''], schedules.map(s => [html`<span dir="auto">${visible(s.prompt)}</span>`, s.cron ? html`<code>${visible(s.cron)}</code>` : new Date(s.at).toLocaleString(),
+        html`<a href="#/s/${s.session}">${name(s.session)}</a>`, html`${s.fired ? when(s.fired) : 'never'}${s.missed ? ` (${s.missed} missed)` : ''}`,
+        may('drive') ? html`<button class="no" @click=${() => this.act(() => call('DELETE', '/schedules/' + s.id))}>Remove</button>` : nothing])) : html`<p class="empty">There are no schedules. A schedule sends a prompt to a session at set times.</p>`}
       ${may('drive') && sessions.length ? html`<form class="new" @submit=${e => { e.preventDefault(); this.add(e.target); }}><h2>Add a schedule</h2>
         <label>Session <select name="session">${sessions.map(s => html`<option value=${s.id}>${name(s.id)}</option>`)}</select></label>
         <label>Prompt <textarea name="prompt" rows="2" required></textarea></label>
@@ -67,8 +73,8 @@ export class Devices extends Screen {
   view() {
     return html`<h1>Devices and tokens</h1>
       ${this.made ? html`<section class="made" aria-label="New token"><h2>Token of ${visible(this.made.token.name)}</h2><p>It is shown this once. Open this link on the device:</p><pre class="code" tabindex="0">${visible(this.made.link || this.made.secret)}</pre></section>` : nothing}
-      <div class="wide" tabindex="0" role="group" aria-label="Tokens"><table><thead><tr><th>Name</th><th>Scope</th><th>Made</th><th>Used</th><th>Expires</th><td></td></tr></thead><tbody>${this.data.tokens.map(t => html`<tr><td>${visible(t.name)}</td><td>${visible(t.scope)}</td><td>${when(t.created)}</td><td>${t.used ? html`${when(t.used)} ${visible(t.from)}` : 'never'}</td><td>${t.expires ? when(t.expires) : 'never'}</td>
-        <td><button class="no" @click=${() => this.act(() => call('DELETE', '/tokens/' + t.id))}>Revoke</button></td></tr>`)}</tbody></table></div>
+      ${table('Tokens', ['Name', 'Scope', 'Made', 'Used', 'Expires', ''], this.data.tokens.map(t => [visible(t.name), visible(t.scope), when(t.created), t.used ? html`${when(t.used)} ${visible(t.from)}` : 'never', t.expires ? when(t.expires) : 'never',
+        html`<button class="no" @click=${() => this.act(() => call('DELETE', '/tokens/' + t.id))}>Revoke</button>`]))}
       <form class="new" @submit=${e => { e.preventDefault(); this.add(e.target); }}><h2>Add a device</h2>
         <label>Name <input name="name" required autocomplete="off" placeholder="my phone"></label>
         <label>It may <select name="scope"><option value="view">watch</option><option value="approve">watch and approve</option><option value="drive">watch, approve and send prompts</option><option value="admin">do everything</option><option value="agent">run a session as an agent</option></select></label>
@@ -91,8 +97,8 @@ export class Audit extends Screen {
 
   view() {
     return html`<h1>Audit log</h1><p class="muted">Everything that changed something or was refused, the latest first.</p>
-      ${this.data.events.length ? html`<div class="wide" tabindex="0" role="group" aria-label="Audit log"><table><thead><tr><th>When</th><th>Who</th><th>From</th><th>Action</th><th>Result</th></tr></thead><tbody>${this.data.events.map(e => html`<tr><td>${new Date(e.time).toLocaleString()}</td><td>${visible(e.by || 'nobody')}</td><td>${visible(e.from)}</td>
-        <td><code>${visible(e.action)}</code> ${e.session ? html`<a href="#/s/${e.session}">${visible(e.session.slice(0, 8))}</a>` : nothing}</td><td class=${e.status >= 400 ? 'problem' : ''}>${e.status}${e.reason ? html` ${visible(e.reason)}` : nothing}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">It is empty.</p>`}`;
+      ${this.data.events.length ? table('Audit log', ['When', 'Who', 'From', 'Action', 'Result'], this.data.events.map(e => [new Date(e.time).toLocaleString(), visible(e.by || 'nobody'), visible(e.from),
+        html`<code>${visible(e.action)}</code> ${e.session ? html`<a href="#/s/${e.session}">${visible(e.session.slice(0, 8))}</a>` : nothing}`, html`<span class=${e.status >= 400 ? 'problem' : ''}>${e.status}${e.reason ? html` ${visible(e.reason)}` : nothing}</span>`])) : html`<p class="empty">It is empty.</p>`}`;
   }
 }
 
@@ -104,9 +110,13 @@ export class Cost extends Screen {
     super(root, 'Cost');
     this.by = 'model';
     this.unit = 'usd';
+    this.changed = new AbortController(); // a plot has a fixed size and fixed colours
+    const again = () => { if (this.data) this.draw(); }, {signal} = this.changed;
+    addEventListener('resize', again, {signal});
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again, {signal});
   }
 
-  close() { super.close(); this.plot?.destroy(); }
+  close() { super.close(); this.changed.abort(); this.plot?.destroy(); }
 
   async read() {
     const [costs, sessions] = await Promise.all([get('/costs'), get('/sessions?archived=true')]);
@@ -118,14 +128,14 @@ export class Cost extends Screen {
 
   view() {
     const {costs} = this.data;
-    if (!costs.length) return html`<h1>Cost</h1><p class="empty">Nothing was spent.</p>`;
+    if (!costs.length) return html`<h1>Cost</h1><p class="empty">Nothing was spent yet. Each turn of a session adds its cost here.</p>`;
     const groups = [...Map.groupBy(costs, c => c[this.by])].sort((a, b) => sum(b[1], c => c.usd) - sum(a[1], c => c.usd));
     return html`<h1>Cost</h1><p>${money(sum(costs, c => c.usd))} and ${sum(costs, tokens).toLocaleString()} tokens in all.</p>
       <div class="row"><label>By <select id="by" @change=${e => { this.by = e.target.value; this.draw(); }}>${['model', 'session', 'day'].map(x => html`<option ?selected=${x === this.by}>${x}</option>`)}</select></label>
       <label>Show <select id="unit" @change=${e => { this.unit = e.target.value; this.draw(); }}><option value="usd">money</option><option value="tokens">tokens</option></select></label></div>
       <div id="plot" role="img" aria-label="Costs by day"></div>
-      <div class="wide" tabindex="0" role="group" aria-label="Costs"><table><thead><tr><th>${this.by}</th><th>Cost</th><th>Input</th><th>Output</th><th>Cache read</th><th>Cache written</th></tr></thead><tbody>${groups.map(([key, list]) => html`<tr><td>${this.by === 'session' ? html`<a href="#/s/${key}">${this.label(key)}</a>` : this.label(key)}</td><td>${money(sum(list, c => c.usd))}</td>
-        ${['input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens'].map(k => html`<td>${sum(list, c => c[k]).toLocaleString()}</td>`)}</tr>`)}</tbody></table></div>`;
+      ${table('Costs', [this.by, 'Cost', 'Input', 'Output', 'Cache read', 'Cache written'], groups.map(([key, list]) => [this.by === 'session' ? html`<a href="#/s/${key}">${this.label(key)}</a>` : this.label(key), money(sum(list, c => c.usd)),
+        ...['input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens'].map(k => sum(list, c => c[k]).toLocaleString())]))}`;
   }
 
   draw() {
@@ -144,7 +154,7 @@ export class Cost extends Screen {
     const axis = {stroke: ink, grid: {stroke: '#8886', width: 1}, ticks: {show: false}};
     this.plot = new uPlot({
       width: Math.max(280, el.clientWidth), height: 240, legend: {live: false},
-      axes: [axis, {...axis, size: 70, values: (_, list) => list.map(v => this.unit === 'usd' ? money(v) : v.toLocaleString())}],
+      axes: [{...axis, incrs: [1, 7, 30, 365].map(d => d * 86400)}, {...axis, size: 70, values: (_, list) => list.map(v => this.unit === 'usd' ? money(v) : v.toLocaleString())}],
       scales: {x: {range: () => [times[0] - 86400, times.at(-1) + 86400]}, y: {range: (_, low, high) => [0, high * 1.1 || 1]}},
       series: [{}, ...keys.map((k, i) => ({label: this.by === 'session' ? this.label(k) : flat(k), stroke: colors[i], fill: colors[i] + '33', width: 2, points: {size: 7, fill: colors[i]}}))],
     }, [times, ...keys.map(k => days.map(d => sum(costs.filter(c => c.day === d && c[by] === k), value)))], el);

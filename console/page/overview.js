@@ -7,7 +7,7 @@ import {agentAway, flat, visible, when} from './text.js';
 const groups = [
   ['requires_action', 'Needs attention', 'Nothing waits for you.'],
   ['running', 'Working', 'Nothing runs.'],
-  ['idle', 'Ready', 'There are no sessions yet.'],
+  ['idle', 'Ready', 'There are no other sessions. “New session” starts one.'],
 ];
 
 export class Overview {
@@ -19,7 +19,7 @@ export class Overview {
     this.found = null;
     this.redraw = this.schedule.bind(this);
     this.stream = new Stream(() => '/watch', {
-      open: () => { this.sessions.clear(); this.schedule(); }, // all of them follow
+      open: () => { this.connected = true; this.sessions.clear(); this.schedule(); }, // all of them follow
       message: info => this.add(info),
     });
     this.draw();
@@ -72,7 +72,7 @@ export class Overview {
         ${may('admin') ? html`<button id="new" class="yes" aria-expanded=${Boolean(this.making)} @click=${() => { this.making = !this.making; this.schedule(); }}>New session</button>` : nothing}</div>
       ${this.making ? this.form() : nothing}
       ${this.found && !this.found.length ? html`<p class="empty" role="status">Nothing was found.</p>` : nothing}
-      ${groups.map(([phase, name, none]) => {
+      ${!this.connected && !this.found ? html`<p class="empty">Waiting for the connection …</p>` : groups.map(([phase, name, none]) => {
         const some = list.filter(i => i.state.phase === phase);
         if (this.found && !some.length) return nothing;
         return html`<section class="group ${phase}" aria-label=${name}><h2>${name} <span class="count">${some.length}</span></h2>

@@ -1,7 +1,7 @@
 // Settings: notifications on this device, and the permission rules of sessions.
 import {html, nothing} from './lit-html.js';
 import {attempt, call, get, may, notice, post} from './api.js';
-import {Screen} from './manage.js';
+import {Screen, table} from './manage.js';
 import {flat, visible, when} from './text.js';
 
 const events = {ask: 'a session asks', done: 'a turn is over', problem: 'there is a problem'};
@@ -20,8 +20,8 @@ export class Settings extends Screen {
   view() {
     const {push, dirs, rules} = this.data;
     return html`<h1>Settings</h1><section aria-label="Notifications"><h2>Notifications</h2>
-      ${push.subscriptions.length ? html`<div class="wide" tabindex="0" role="group" aria-label="Subscriptions"><table><thead><tr><th>Through</th><th>When</th><th>Since</th><td></td></tr></thead><tbody>${push.subscriptions.map(s => html`<tr><td>${visible(s.service)}</td><td>${s.events.map(e => events[e] ?? e).join(', ')}</td><td>${when(s.created)}</td>
-        <td><button class="no" @click=${() => this.act(() => call('DELETE', '/push/' + s.id))}>Remove</button></td></tr>`)}</tbody></table></div>` : html`<p class="empty">No browser of yours receives notifications while the console is closed.</p>`}
+      ${push.subscriptions.length ? table('Subscriptions', ['Through', 'When', 'Since', ''], push.subscriptions.map(s => [visible(s.service), s.events.map(e => events[e] ?? e).join(', '), when(s.created),
+        html`<button class="no" @click=${() => this.act(() => call('DELETE', '/push/' + s.id))}>Remove</button>`])) : html`<p class="empty">No browser of yours receives notifications while the console is closed.</p>`}
       <form class="new" id="push" @submit=${e => { e.preventDefault(); this.subscribe(e.target); }}><fieldset><legend>Notify me on this device when</legend>
         ${Object.entries(events).map(([name, text]) => html`<label class="option"><input type="checkbox" name="event" value=${name} ?checked=${name !== 'done'}> ${text}</label>`)}</fieldset>
         <button class="yes">Turn on</button></form></section>
@@ -32,7 +32,7 @@ export class Settings extends Screen {
 
   rules(rules) {
     return html`<p class="muted">Those of the settings files, in the mode ${visible(rules.mode)}. What a session was started with counts as well.</p>
-        ${rules.rules.length ? html`<div class="wide" tabindex="0" role="group" aria-label="Permission rules"><table id="rules"><thead><tr><th>Then</th><th>Rule</th><th>From</th></tr></thead><tbody>${rules.rules.map(r => html`<tr><td>${visible(r.behavior)}</td><td><code class="exact">${visible(r.rule, true)}</code></td><td class="path">${visible(r.source)}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">There are none.</p>`}
+        ${rules.rules.length ? table('Permission rules', ['Then', 'Rule', 'From'], rules.rules.map(r => [visible(r.behavior), html`<code class="exact">${visible(r.rule, true)}</code>`, html`<span class="path">${visible(r.source)}</span>`]), 'rules') : html`<p class="empty">There are none: the mode decides.</p>`}
         <form class="new" id="explain" @submit=${e => { e.preventDefault(); this.explain(e.target); }}><h2>What would be decided?</h2>
           <label>Tool <input name="tool" required autocomplete="off" value="Bash"></label>
           <label>Command, or the input as JSON <textarea name="input" rows="2" required placeholder="git push"></textarea></label>

@@ -55,6 +55,10 @@ func (p *page) accessible(where string) {
 		}
 		p.shot(fmt.Sprintf("%s-%d-%s", strings.ReplaceAll(where, " ", "-"), look.width, look.colours))
 	}
+	if os.Getenv("PARLEY_SHOTS") != "" {
+		p.look(1920, 1080, "light")
+		p.shot(strings.ReplaceAll(where, " ", "-") + "-1920-light")
+	}
 	p.look(1280, 860, "light")
 }
 

@@ -43,6 +43,7 @@ func formServer(t *testing.T) *wire.MCPServerConfig {
 	}
 	add("fill", &mcp.ElicitParams{Message: "Fill it in: <img src=x onerror=alert(1)>", RequestedSchema: json.RawMessage(form)})
 	add("again", &mcp.ElicitParams{Message: "And again?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"why":{"type":"string"}}}`)})
+	add("login", &mcp.ElicitParams{Mode: "url", ElicitationID: "e1", URL: "https://login.example/start?a=1", Message: "Log in, please. <a href=//evil.example>here</a>"})
 	srv := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
 	return &wire.MCPServerConfig{Type: "http", URL: srv.URL}

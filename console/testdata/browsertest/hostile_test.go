@@ -133,6 +133,17 @@ func TestScreens(t *testing.T) {
 	p.until("document.querySelector('#plot canvas')")
 	p.shot("cost")
 
+	// The plot follows the size and the colours of the page: its letters stay readable.
+	const letters = `(c => { // how light the letters left of the plot are
+		const d = c.getContext('2d').getImageData(0, 0, 60 * devicePixelRatio, c.height).data;
+		for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 200) return d[i] > 128 ? 'light' : 'dark';
+	})(document.querySelector('#plot canvas'))`
+	p.look(1280, 860, "dark")
+	p.until(letters + " === 'light'")
+	p.look(500, 860, "light")
+	p.until(letters + " === 'dark' && document.querySelector('#plot canvas').getBoundingClientRect().right <= 500")
+	p.look(1280, 860, "light")
+
 	p.click(".brand")
 	p.click(".entry a")
 	p.shows(".prose h4", "Hello")
@@ -142,8 +153,14 @@ func TestScreens(t *testing.T) {
 		for _, hash := range []string{session, "#/", "#/cost", "#/schedules", "#/devices", "#/audit", "#/settings"} {
 			eval[any](p, fmt.Sprintf("location.hash = %q; 0", hash))
 			p.until("document.querySelector('h1, h2') && document.querySelector('main').childElementCount > 0")
+			if hash == "#/cost" {
+				p.until("document.querySelector('#plot canvas')")
+			}
 			if wide := eval[int](p, "document.documentElement.scrollWidth"); wide > 390 {
 				t.Errorf("%s is %d wide on a phone", hash, wide)
+			}
+			if outside := eval[string](p, "[...document.querySelectorAll('button, header a, td, canvas')].filter(e => e.getBoundingClientRect().right > 390).map(e => e.innerText || e.tagName).join(', ')"); outside != "" {
+				t.Errorf("%s: outside of a phone are %s", hash, outside)
 			}
 			p.shot("phone-" + colours + strings.ReplaceAll(strings.TrimPrefix(hash, "#"), "/", "-")[:min(8, len(hash)-1)])
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/serve"
+	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -75,6 +76,7 @@ type rig struct {
 	proxy   *proxy
 	servers map[string]*wire.MCPServerConfig // of all agents
 	allowed []string                         // tools
+	dialer  func(transport.Dialer) transport.Dialer
 }
 
 var me = hub.Actor{Name: "test", Rights: hub.Everything}
@@ -108,7 +110,11 @@ func newRigWith(t *testing.T, change func(*serve.Config), turns ...*parleytest.T
 			return []string{in.Path}, fmt.Sprintf("--- a\n+++ b\n@@ -1 +1 @@\n-%s\n+%s\n", in.Old, in.New)
 		},
 		Agent: new(serve.Agents).Wrap(func(_ context.Context, start hub.Start) (*parley.Options, error) {
-			return &parley.Options{Cwd: start.Cwd, MCPServers: r.servers, AllowedTools: r.allowed, Dialer: agent.InProcess(agent.Config{Model: model, Store: start.Store, Environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}})}, nil
+			opts := &parley.Options{Cwd: start.Cwd, MCPServers: r.servers, AllowedTools: r.allowed, Dialer: agent.InProcess(agent.Config{Model: model, Store: start.Store, Environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}})}
+			if r.dialer != nil {
+				opts.Dialer = r.dialer(opts.Dialer)
+			}
+			return opts, nil
 		}),
 	})
 	if err != nil {
