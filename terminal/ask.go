@@ -755,7 +755,9 @@ func (s *screen) questionView(q *question, most int) (lines []string, cursor pos
 				prefix = "    "
 			}
 			if i == at.row {
-				cursor = position{len(lines), at.col + 4}
+				if cursor = (position{row: len(lines), col: at.col + 4}); at.before != "" {
+					cursor.before = prefix + at.before
+				}
 			}
 			lines = append(lines, prefix+r)
 		}
@@ -782,7 +784,7 @@ func (s *screen) questionView(q *question, most int) (lines []string, cursor pos
 		text := clip(fmt.Sprintf("%s  %s%s", o.key, box, Visible(o.label)), w-4)
 		if i == st.at {
 			lines = append(lines, s.t.paint(cyan, "  ❯ ")+s.t.paint(bold, text))
-			cursor = position{len(lines) - 1, 2}
+			cursor = position{row: len(lines) - 1, col: 2}
 		} else {
 			lines = append(lines, "    "+text)
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/parley-go/parley/internal/testwait"
 )
@@ -147,10 +148,20 @@ func newDesk(t *testing.T, home string, args ...string) *desk {
 	d := &desk{t: t, cmd: exec.Command(parleyPath, args...), news: make(chan struct{}, 1)}
 	d.cmd.Dir = home
 	d.cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", "LANG=C.UTF-8"}
-	var err error
-	if d.tty, err = pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 30, Cols: 100}); err != nil {
+	tty, err := pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 30, Cols: 100})
+	if err != nil {
 		t.Skip("there is no pseudo-terminal: ", err)
 	}
+	// Package pty makes the file blocking: closing it would not end a read.
+	fd, err := unix.FcntlInt(tty.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty.Close()
+	d.tty = os.NewFile(uintptr(fd), "pty")
 	go func() {
 		buf := make([]byte, 1<<16)
 		for {
@@ -190,7 +201,11 @@ func (d *desk) wait(text string) {
 		if ok {
 			return
 		}
-		<-d.news
+		select {
+		case <-d.news:
+		case <-testwait.Late(d.t):
+			d.t.Fatalf("still waiting: %q was not written", text)
+		}
 	}
 }
 

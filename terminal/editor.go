@@ -475,28 +475,35 @@ func (e *editor) find(from int) {
 // cursor.
 func (e *editor) rows(t theme, width int) (rows []string, cursor position) {
 	var row strings.Builder
-	used := 0
+	used, certain := 0, true // the width of the row, and that all terminals agree about it
 	flush := func() {
 		rows = append(rows, row.String())
 		row.Reset()
-		used = 0
+		used, certain = 0, true
+	}
+	place := func() position {
+		if certain {
+			return position{row: len(rows), col: used}
+		}
+		return position{row: len(rows), col: used, before: row.String()}
 	}
 	put := func(text, look string) {
-		w := columns(text)
+		w := widest(text)
 		if used+w > width && used > 0 {
 			flush()
 		}
 		row.WriteString(t.paint(look, clip(text, width)))
 		used += min(w, width)
+		certain = certain && w == columns(text)
 	}
 	pos := 0
 	for g := graphemes.FromString(e.text); g.Next(); {
 		cluster := g.Value()
 		if pos == e.pos {
-			if w := columns(Visible(cluster)); cluster != "\n" && used+w > width {
+			if w := widest(Readable(cluster)); cluster != "\n" && used+w > width {
 				flush()
 			}
-			cursor = position{len(rows), used}
+			cursor = place()
 		}
 		pos += len(cluster)
 		r, _ := utf8.DecodeRuneInString(cluster)
@@ -515,7 +522,7 @@ func (e *editor) rows(t theme, width int) (rows []string, cursor position) {
 		if used >= width {
 			flush()
 		}
-		cursor = position{len(rows), used}
+		cursor = place()
 	}
 	flush()
 	return rows, cursor

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	uv "github.com/charmbracelet/ultraviolet"
+
+	"github.com/parley-go/parley/hub"
 )
 
 // typist writes bytes to a keyboard and lists the keys that arrive, pastes in brackets.
@@ -174,4 +177,50 @@ func TestIdleScreenSleeps(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// TestViewFitsEverySize draws everything that the live region can show on screens of all small sizes.
+func TestViewFitsEverySize(t *testing.T) {
+	ask := func(s *screen) {
+		s.ask(&hub.Ask{ID: "1", Kind: hub.AskPermission, Request: json.RawMessage(`{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"touch a"}}`)})
+	}
+	for name, set := range map[string]func(s *screen){
+		"empty":    func(*screen) {},
+		"question": ask,
+		"reason": func(s *screen) {
+			ask(s)
+			s.asks[0].armed = true
+			s.key(key{name: "r", text: "r"})
+			s.key(key{name: "paste", text: strings.Repeat("words 日本 ", 30), paste: true})
+		},
+		"help":   func(s *screen) { s.help = true },
+		"menu":   func(s *screen) { s.ed.insert("/"); s.refreshMenu() },
+		"input":  func(s *screen) { s.ed.insert(strings.Repeat("many words 👨‍👩‍👧 and\n", 20)); s.ed.pos = 40 },
+		"search": func(s *screen) { s.ed.search = &search{at: -1, query: "日本語日本語"} },
+		"everything": func(s *screen) {
+			s.t.begin()
+			s.hint, s.t.retry = "a hint", "retry"
+			s.t.todos = []todo{{Content: "日本語", Status: "pending"}, {Content: "b", Status: "in_progress"}, {Content: "c", Status: "completed"}}
+			s.queued = []queuedPrompt{{shown: "a\nb"}, {shown: "c"}, {shown: "d"}}
+			s.ed.insert("/")
+			s.refreshMenu()
+			s.t.text.write("An answer that is being written, with 日本語 in it")
+		},
+	} {
+		for w := 1; w <= 45; w++ {
+			for h := 1; h <= 12; h++ {
+				s := newTestScreen()
+				s.p.size = func() (int, int) { return w, h }
+				s.t = newTranscript(theme{}, func() int { return max(10, w) }, "/work")
+				set(s)
+				lines, cursor := s.view()
+				if most := max(2, min(maxLive, h-1)); len(lines) > most {
+					t.Fatalf("%s: %d lines on a screen of %d×%d, at most %d fit", name, len(lines), w, h, most)
+				}
+				if cursor != hidden && (cursor.row < 0 || cursor.row >= len(lines)) {
+					t.Fatalf("%s: the cursor is in line %d of %d on a screen of %d×%d", name, cursor.row, len(lines), w, h)
+				}
+			}
+		}
+	}
 }

@@ -15,7 +15,7 @@ func (s *screen) drawOverlay() {
 	w, h := s.p.size()
 	lines, cursor := s.overlay.view(w, h)
 	var b strings.Builder
-	b.WriteString("\x1b[?2026h\x1b[?25l")
+	b.WriteString("\x1b[?2026h\x1b[?25l" + wrapOff)
 	for i := range h {
 		fmt.Fprintf(&b, "\x1b[%d;1H\x1b[K", i+1)
 		if i < len(lines) {
@@ -25,7 +25,7 @@ func (s *screen) drawOverlay() {
 	if cursor != hidden {
 		fmt.Fprintf(&b, "\x1b[%d;%dH\x1b[?25h", cursor.row+1, cursor.col+1)
 	}
-	b.WriteString("\x1b[?2026l")
+	b.WriteString(wrapOn + "\x1b[?2026l")
 	s.cfg.Out.WriteString(b.String())
 }
 
@@ -123,7 +123,7 @@ func (p *pager) view(width, height int) ([]string, position) {
 	cursor := hidden
 	if p.typing {
 		foot = "/" + Visible(p.query)
-		cursor = position{p.height, min(width-1, columns(foot))}
+		cursor = position{row: p.height, col: min(width-1, columns(foot))}
 	}
 	return append(lines, p.s.t.paint(inverse, clip(foot, width-1))), cursor
 }
@@ -222,7 +222,7 @@ func (p *picker) found() (out []pick) {
 func (p *picker) view(width, height int) (lines []string, cursor position) {
 	t := p.s.t
 	lines = append(lines, t.paint(bold, clip(p.title, width-1)), t.paint(cyan, "search: ")+clip(Visible(p.query), width-10))
-	cursor = position{1, min(width-1, 8+columns(Visible(p.query)))}
+	cursor = position{row: 1, col: min(width-1, 8+columns(Visible(p.query)))}
 	found := p.found()
 	p.at = max(0, min(p.at, len(found)-1))
 	foot := "Enter chooses · arrows move · Esc closes"

@@ -26,10 +26,18 @@ type printer struct {
 }
 
 // A position is a position in the live region.
-type position struct{ row, col int }
+type position struct {
+	row, col int
+	// before is the text of the line before the cursor if terminals disagree about its width.
+	before string
+}
 
 // hidden is the position of a cursor that is not shown.
-var hidden = position{-1, 0}
+var hidden = position{row: -1}
+
+// The live region is drawn without wrapping: terminals disagree about the width of some characters,
+// and a line that wraps would shift all others.
+const wrapOff, wrapOn = "\x1b[?7l", "\x1b[?7h"
 
 // A seenSize is a current or earlier width of the terminal.
 type seenSize struct {
@@ -79,11 +87,12 @@ func (p *printer) draw(print, live []string, cursor position) error {
 	// counts.
 	at := p.cursor
 	if at == hidden {
-		at = position{max(0, len(p.drawn)-1), 0}
+		at = position{row: max(0, len(p.drawn)-1)}
 	}
 	if len(print) == 0 && settled && len(live) == len(p.drawn) {
 		// Redraw only lines that changed.
 		row := at.row
+		b = append(b, wrapOff...)
 		for i, text := range live {
 			if text == p.drawn[i] {
 				continue
@@ -108,6 +117,7 @@ func (p *printer) draw(print, live []string, cursor position) error {
 			}
 			b = append(append(b, text...), "\r\n"...)
 		}
+		b = append(b, wrapOff...)
 		for i, text := range live {
 			if i > 0 {
 				b = append(b, "\r\n"...)
@@ -130,11 +140,14 @@ func (p *printer) draw(print, live []string, cursor position) error {
 		b = moveRows(b, cursorRow(cursor, live)-row)
 	}
 	b = append(b, '\r')
-	if cursor.col > 0 {
+	if cursor.before != "" {
+		b = append(b, cursor.before...)
+	} else if cursor.col > 0 {
 		b = append(b, "\x1b["...)
 		b = strconv.AppendInt(b, int64(cursor.col), 10)
 		b = append(b, 'C')
 	}
+	b = append(b, wrapOn...)
 	if p.shown = cursor != hidden; p.shown {
 		b = append(b, "\x1b[?25h"...)
 	}

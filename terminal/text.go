@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/clipperhouse/uax29/v2/graphemes"
 	"github.com/mattn/go-runewidth"
 )
 
@@ -72,6 +73,29 @@ func columns(text string) int {
 		return len(text)
 	}
 	return widths.StringWidth(text)
+}
+
+// widest returns the largest width that terminals give text: some show the parts of a joined
+// character next to each other.
+func widest(text string) (n int) {
+	if isPlain(text) {
+		return len(text)
+	}
+	for g := graphemes.FromString(text); g.Next(); {
+		parts := 0
+		for _, r := range g.Value() {
+			switch {
+			case r == 0xFE0F: // the character before it is shown as an emoji
+				parts = max(parts, 2)
+			case 0x1F1E6 <= r && r <= 0x1F1FF, 0x1F3FB <= r && r <= 0x1F3FF: // parts of flags, colours of skin
+				parts += 2
+			default:
+				parts += widths.RuneWidth(r)
+			}
+		}
+		n += max(parts, columns(g.Value()))
+	}
+	return n
 }
 
 // clip shortens text to a number of columns.

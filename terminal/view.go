@@ -41,16 +41,23 @@ func (s *screen) view() (lines []string, cursor position) {
 		middle = append(input, middle...)
 		cursor = at
 	}
-	room := most - len(bottom) - len(middle)
+	room := max(0, most-len(bottom)-len(middle))
 	top := s.activity(w, room)
 	if over := len(top) - room; over > 0 {
 		top = top[over:]
 	}
-	cursor.row += len(top)
-	if cursor.row < len(top) {
-		cursor = hidden
+	if cursor != hidden {
+		cursor.row += len(top)
 	}
-	return append(append(top, middle...), bottom...), cursor
+	lines = append(append(top, middle...), bottom...)
+	if over := len(lines) - most; over > 0 { // only on a very small screen
+		from := min(over, max(0, cursor.row-most+1))
+		lines = lines[from : from+most]
+		if cursor != hidden {
+			cursor.row -= from
+		}
+	}
+	return lines, cursor
 }
 
 // activity returns the lines about current work, at most room of them.
@@ -230,7 +237,7 @@ func (s *screen) inputLines(w, most int) (lines []string, cursor position) {
 		if rest > 5 && q.query != "" {
 			line += s.t.paint(dim, "   "+clip(Visible(match), rest))
 		}
-		return []string{line}, position{0, min(w, columns(head))}
+		return []string{line}, position{col: min(w, columns(head))}
 	}
 	rows, at := s.ed.rows(s.t.theme, max(4, w-2))
 	from := 0
@@ -256,8 +263,11 @@ func (s *screen) inputLines(w, most int) (lines []string, cursor position) {
 			prefix = s.t.paint(dim, "↓ ")
 		}
 		lines = append(lines, prefix+rows[i])
+		if i == at.row && at.before != "" {
+			at.before = prefix + at.before
+		}
 	}
-	return lines, position{at.row - from, at.col + 2}
+	return lines, position{at.row - from, at.col + 2, at.before}
 }
 
 // helpLines lists the keys in as many columns as fit.
