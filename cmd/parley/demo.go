@@ -90,7 +90,7 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 
 	s := d.screen
 	s.print(
-		s.paint(bold, "parley demo")+s.paint(dim, " · no key, no network: the model plays a script, all else is real"),
+		s.paint(bold, "parley demo")+s.paint(dim, " · no key, no network: the model plays a script, the rest is real"),
 		"",
 		s.paint(cyan, "> ")+demoPrompt)
 	res, err := d.converse(ctx, dir)

@@ -26,7 +26,7 @@ func main() {
 	}
 	opts, prompt := &parley.Options{Tools: []string{}}, "My favourite number is 27."
 	if len(before) > 0 {
-		fmt.Println("going on with:", before[0].FirstPrompt)
+		fmt.Println("continuing:", before[0].FirstPrompt)
 		opts.Resume, prompt = before[0].ID, "What is my favourite number?"
 	}
 	res, err := parley.Run(ctx, prompt, opts)
