@@ -138,7 +138,7 @@ func TestAgentTasks(t *testing.T) {
 // at any moment is reported to the model, in the running turn or in another one, and that
 // the agent then ends.
 func TestPrintEndsAfterBackgroundSubagent(t *testing.T) {
-	runs := 100
+	runs := 30
 	if os.Getenv("PARLEY_TEST_LONG") != "" {
 		runs = 1000
 	}
