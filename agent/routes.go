@@ -203,8 +203,12 @@ func (s *server) control(m *wire.ControlRequest) {
 		r.serve(s, m.RequestID, m.Request)
 		return
 	}
-	if name == "" {
+	switch name {
+	case "":
 		name = "undefined"
+	case claimName:
+		s.respond(m.RequestID, nil, errNotSpare)
+		return
 	}
 	s.respond(m.RequestID, nil, refuse("unsupported_request", "Unsupported control request subtype: %s", name))
 }

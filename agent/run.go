@@ -79,6 +79,9 @@ func run(ctx context.Context, cfg Config, flags *cli.Flags, stdin io.Reader, std
 	for i, name := range names {
 		fmt.Fprintf(debug, "[debug] %v: the setting %s is not known to this version\n", at[i], name)
 	}
+	if flags.AwaitClaim {
+		return serveSpare(ctx, set, stdin, stdout, stderr)
+	}
 	if flags.InputFormat == "stream-json" {
 		return serve(ctx, set, stdin, stdout, stderr)
 	}

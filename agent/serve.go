@@ -60,6 +60,10 @@ type server struct {
 
 	ends sync.WaitGroup // unanswered requests to end the session
 
+	spare    *spare                          // nil unless the agent was started with --await-claim
+	repeats  map[string]*wire.ControlRequest // requests that are repeated for a claim, by id
+	greeting json.RawMessage                 // the response to initialize among them; used by the owner of the conversation
+
 	// Unanswered requests of the host to MCP servers.
 	jobs     sync.WaitGroup
 	jobsCtx  context.Context
@@ -100,11 +104,24 @@ func newServer(set *setup, out *outbox, stderr io.Writer) *server {
 
 // serve runs the conversation over lines. It returns the exit status.
 func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) int {
+	return serveLines(ctx, set, newLines(r), w, stderr, nil)
+}
+
+func newLines(r io.Reader) *wire.Reader {
+	return wire.NewReader(r, &wire.ReaderOptions{MaxLine: 256 << 20})
+}
+
+// serveLines is serve for lines of which some may be read already. sp is nil unless the agent was
+// started with --await-claim.
+func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr io.Writer, sp *spare) int {
 	out := newOutbox(w)
 	// A host that does not read must not block an agent that has to end.
 	stop := context.AfterFunc(ctx, func() { out.watch(outboxGrace) })
 	defer stop()
 	s := newServer(set, out, stderr)
+	if s.spare = sp; sp != nil && sp.claim != nil {
+		s.prepareClaim()
+	}
 	s.mcp = s.newManager()
 	set.tell, set.parts, set.refresh = s.sendMessage, s.agentParts, s.refresh
 	set.mirror = func(path string, records []json.RawMessage) {
@@ -129,7 +146,9 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 			return s.startFailed(fmt.Errorf("Error: --worktree: %w", err))
 		}
 	}
-	s.connectServers()
+	if !s.waits() {
+		s.connectServers()
+	}
 
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -160,7 +179,7 @@ func serve(ctx context.Context, set *setup, r io.Reader, w, stderr io.Writer) in
 	defer s.stopJobs(nil)
 
 	fatal := make(chan error, 1)
-	go func() { fatal <- s.read(r) }()
+	go func() { fatal <- s.read(lines) }()
 	code := 0
 	select {
 	case err := <-fatal:
@@ -247,7 +266,7 @@ func (s *server) sendMessage(m wire.Message) {
 
 // Emit sends a message to the host. If it cannot be encoded, an error report is sent instead.
 func (s *server) Emit(m wire.Message) {
-	if p, ok := m.(*wire.ToolProgress); ok && p.Output != "" && !s.toolOutput.Load() {
+	if p, ok := m.(*wire.ToolProgress); ok && p.Output != "" && !s.toolOutput.Load() || s.withheld(m) {
 		return
 	}
 	if err := s.out.put(m); err != nil {
@@ -347,8 +366,10 @@ const lineShape = `With --input-format stream-json a prompt is a line such as {"
 
 // read handles messages of the host until the end of the input. It returns an error for a line
 // that cannot be skipped.
-func (s *server) read(r io.Reader) error {
-	lines := wire.NewReader(r, &wire.ReaderOptions{MaxLine: 256 << 20})
+func (s *server) read(lines *wire.Reader) error {
+	if s.spare != nil && !s.waits() {
+		s.acceptClaim()
+	}
 	known, strange := false, false // such lines were read
 	for {
 		m, err := lines.Next()
@@ -366,6 +387,14 @@ func (s *server) read(r io.Reader) error {
 			continue
 		}
 		known = true
+		if s.waits() {
+			switch handled, claimed := s.whileSpare(m); {
+			case claimed:
+				return nil
+			case handled:
+				continue
+			}
+		}
 		switch m := m.(type) {
 		case *wire.BadLine:
 			if errors.Is(m.Err, wire.ErrLineTooLong) {

@@ -237,6 +237,9 @@ func (s *server) connectHost() {
 
 // setServers adds the MCP servers of initialize. It returns what happened to their manifests.
 func (s *server) setServers(req *wire.Initialize) map[string]string {
+	if s.waits() {
+		return nil
+	}
 	s.connectHost()
 	var parked map[string]string
 	for _, name := range req.SDKMCPServers {

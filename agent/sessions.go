@@ -169,7 +169,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 	}
 	if resume == "" {
 		meta.ID = newSessionID(f)
-		if f.NoPersist {
+		if f.NoPersist || f.AwaitClaim {
 			return meta.ID, nil, nil, nil
 		}
 		log, err = session.Create(ctx, store, meta)

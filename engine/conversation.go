@@ -314,11 +314,21 @@ func (c *Conversation) Run(ctx context.Context) {
 		if c.inputEnded && len(c.env.Tasks().RunningOf(c.env.Agent)) == 0 {
 			quiet = c.tasks.Reports.None() // a task begins to report its end before it counts as ended
 		}
+		var still <-chan struct{} // the subagents have ended, and nobody reports about them
+		if c.working && !c.agentsWork() {
+			still = c.tasks.Reports.None()
+		}
 		select {
 		case f := <-c.calls:
 			f()
 		case <-ctx.Done():
+		case <-still:
+			c.working = false
+			c.state("idle")
 		case <-quiet:
+			if c.working {
+				c.state("idle")
+			}
 			return
 		case <-patience:
 			return // the tasks that it left running end with it
@@ -353,7 +363,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 				again.IsReplay, again.SessionID, again.Timestamp = true, "", ""
 				c.rec.Emit(&again)
 			}
-			if c.turn == nil && !c.awake {
+			if c.turn == nil && !c.awake && !c.working {
 				c.state("idle")
 			}
 			return
@@ -368,7 +378,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 	if p.uuid == "" {
 		p.uuid = session.NewID()
 	}
-	if c.turn == nil && !c.awake && m.UUID != "" { // before the first message about the prompt
+	if c.turn == nil && !c.awake && !c.working && m.UUID != "" { // before the first message about the prompt
 		c.awake = true
 		c.state("running")
 	}
@@ -493,6 +503,11 @@ func (c *Conversation) lifecycle(p *prompt, state string) {
 		}
 		c.rec.Emit(m)
 	}
+}
+
+// agentsWork reports whether subagents run in the background.
+func (c *Conversation) agentsWork() bool {
+	return slices.ContainsFunc(c.env.Tasks().Running(), func(info tool.TaskInfo) bool { return info.Kind == tool.TaskAgent })
 }
 
 func (c *Conversation) state(state string) {

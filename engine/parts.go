@@ -52,6 +52,7 @@ type money struct {
 type queue struct {
 	inbox      []*prompt
 	inputEnded bool
+	working    bool            // no turn runs, but subagents do, and the state is still "running"
 	awake      bool            // the state "running" was emitted for a prompt that has no turn yet
 	ended      bool            // the conversation is over, even if prompts are left
 	uuids      map[string]bool // of accepted prompts

@@ -40,7 +40,7 @@ func (c *Conversation) newCrew(sub *crew.Subagent, top *crew.Top) *crew.Parent {
 				switch {
 				case asking:
 					c.state("requires_action")
-				case c.turn != nil:
+				case c.turn != nil, c.working:
 					c.state("running")
 				default:
 					c.state("idle")

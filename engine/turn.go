@@ -74,10 +74,10 @@ func (c *Conversation) runTurn(ctx context.Context, p *prompt) {
 	c.model, c.fallbacks = c.primary, slices.Clone(c.cfg.Fallbacks)
 	c.ledger.BeginTurn()
 	c.compaction.BeginTurn()
-	if !c.awake {
+	if !c.awake && !c.working {
 		c.state("running")
 	}
-	c.awake = false
+	c.awake, c.working = false, false
 	c.lifecycle(p, "started")
 
 	end := c.begin(t, p)
@@ -836,5 +836,8 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	c.rec.Emit(r)
 	t.endSpan(r)
 	c.lifecycle(t.prompts[0], final)
-	c.state("idle")
+	// Until they end, the host must not close its end: they may need permission.
+	if c.working = c.cfg.States && c.agentsWork(); !c.working {
+		c.state("idle")
+	}
 }

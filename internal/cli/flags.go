@@ -83,6 +83,7 @@ type Flags struct {
 	StrictMCP       bool
 
 	SessionID   string
+	AwaitClaim  bool
 	CLI         string
 	SDKURL      string
 	ACP         string // the command of another agent, for hosts that start it
@@ -297,6 +298,7 @@ var flagTable = []flagGroup{
 		{names: []string{"--sdk-url"}, value: "URL", help: "speak the protocol over a WebSocket of this server, not over standard input and output", kind: flagString, set: str(func(f *Flags) *string { return &f.SDKURL })},
 		{names: []string{"--cli"}, value: "COMMAND", help: "drive another agent of this protocol, such as 'claude'; in a terminal, with --bg and in parley serve", kind: flagString, set: str(func(f *Flags) *string { return &f.CLI })},
 		{names: []string{"--acp"}, value: "COMMAND", help: "drive another agent, which speaks the Agent Client Protocol, such as 'goose acp'; in a terminal, with --bg and in parley serve", kind: flagString, set: str(func(f *Flags) *string { return &f.ACP })},
+		{names: []string{"--await-claim"}, help: "start before the session is known, and wait until the host claims the agent for a directory", set: on(func(f *Flags) *bool { return &f.AwaitClaim })},
 		{names: []string{"--session-mirror"}, help: "send records of the session to the host, for a store of its own", set: on(func(f *Flags) *bool { return &f.Mirror })},
 		{names: []string{"--session-durability"}, value: "HOW", help: "the session survives a power cut (fsync), kill -9 (write) or neither (none)", kind: flagString, choice: []string{"fsync", "write", "none"}, set: str(func(f *Flags) *string { return &f.Durability })},
 	}},
@@ -327,7 +329,7 @@ var ignoredFlags = map[string]flagKind{
 // restrict the agent's behavior.
 var refusedFlags = []string{
 	"--bg", "--background", "--cloud", "--desktop", "--environment", "--from-pr", "--remote-control", "--remote-control-session-name-prefix",
-	"--restricted", "--rewind-files", "--safe-mode", "--teleport", "--tmux", "--await-claim", "--managed-settings-in-initialize",
+	"--restricted", "--rewind-files", "--safe-mode", "--teleport", "--tmux", "--managed-settings-in-initialize",
 }
 
 // suggestFlag suggests an existing flag for an unknown one, as words that follow an error.
@@ -602,6 +604,10 @@ func (f *Flags) check() error {
 		return usage("Error: When using --print, --output-format=stream-json requires --verbose")
 	case f.SessionID != "" && !UUID().MatchString(f.SessionID):
 		return usage("Error: Invalid session ID. Must be a valid UUID.")
+	case f.AwaitClaim && (f.InputFormat != "stream-json" || !stream):
+		return usage("Error: --await-claim requires --input-format=stream-json and --output-format=stream-json.")
+	case f.AwaitClaim && (f.Continue || f.Resume != "" || f.Fork):
+		return usage("Error: --await-claim cannot be combined with --continue, --resume or --fork-session.")
 	case f.ResumeAt != "" && f.Resume == "":
 		return usage("Error: --resume-session-at requires --resume")
 	case f.DropsTurn != "" && f.ResumeAt == "":

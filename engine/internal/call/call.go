@@ -342,16 +342,20 @@ func (s *run) recordIntent() bool {
 		return s.end(failed(fmt.Errorf("the call did not run, because %w", err)))
 	}
 	if s.ctx.Err() != nil { // the turn may have ended during recording
-		s.recordOutcome(true)
+		s.recordOutcome(true, notBegun)
 		return s.end(Rejected(s.Call, s.input, StoppedBefore))
 	}
 	return false
 }
 
+// notBegun is the result of a call whose turn ended after its intent was recorded, if its own result
+// is not recorded any more.
+var notBegun = json.RawMessage(`"[The turn ended before this call began. It did not run and changed nothing.]"`)
+
 // recordOutcome records that the effects of a call are complete. Its result is recorded later,
-// after the hooks.
-func (s *run) recordOutcome(failed bool) {
-	if err := s.Rec.Place().Append(session.Outcome(s.ID, failed, nil)); err != nil {
+// after the hooks; the content is for a process that ends before that.
+func (s *run) recordOutcome(failed bool, content json.RawMessage) {
+	if err := s.Rec.Place().Append(session.Outcome(s.ID, failed, content)); err != nil {
 		s.Log.Error("the outcome of a call could not be recorded", "error", err)
 	}
 }
@@ -364,7 +368,7 @@ func (s *run) execute() bool {
 	defer func() {
 		if !returned { // the tool panicked or called runtime.Goexit: none of it runs any more
 			s.changed()
-			s.recordOutcome(true)
+			s.recordOutcome(true, nil)
 		}
 	}()
 	result, err := s.Tool.Run(ctx, &tool.Call{ID: s.ID, Input: s.input, Env: s.Env, Resolved: s.resolved, Place: s.place, Hooks: s.callGuardHooks})
@@ -376,7 +380,7 @@ func (s *run) execute() bool {
 	span.End(err, failure)
 	if !s.ReadOnly() {
 		s.changed()
-		s.recordOutcome(err != nil || failure != "")
+		s.recordOutcome(err != nil || failure != "", nil)
 	}
 	if ctx.Err() != nil && (err != nil || result == nil) {
 		return s.end(Rejected(s.Call, s.input, StoppedWhile))

@@ -79,6 +79,8 @@ type fakeLog struct {
 	session.Log
 	mu    sync.Mutex
 	types []string
+	last  *session.Entry
+	hook  func() // called by each Append
 }
 
 func (l *fakeLog) Append(entries ...*session.Entry) error {
@@ -86,6 +88,10 @@ func (l *fakeLog) Append(entries ...*session.Entry) error {
 	defer l.mu.Unlock()
 	for _, e := range entries {
 		l.types = append(l.types, strings.TrimPrefix(e.Type, "parley-"))
+		l.last = e
+	}
+	if l.hook != nil {
+		l.hook()
 	}
 	return nil
 }
@@ -363,4 +369,23 @@ type fakeCommand struct {
 
 func (f *fakeCommand) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) {
 	return []tool.Access{{Kind: tool.Execute, Command: f.command}}, nil
+}
+
+// TestTurnEndsWhileIntentIsRecorded checks that the outcome of a call says that the call did not
+// run if its turn ended while the intent was recorded: the process may die before its result is.
+func TestTurnEndsWhileIntentIsRecorded(t *testing.T) {
+	r, log := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
+	ctx, cancel := context.WithCancel(t.Context())
+	log.hook = cancel
+	tl := &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) {
+		t.Error("it ran")
+		return nil, nil
+	}}
+	r.Run(ctx, &Call{ID: "c", Name: "Do", Input: json.RawMessage("{}"), Tool: tl})
+	if got := strings.Join(log.types, " "); got != "receipt intent outcome" {
+		t.Fatalf("the log has %s", got)
+	}
+	if got := string(log.last.Fields["content"]); !strings.Contains(got, "It did not run") {
+		t.Errorf("the outcome has the content %s", got)
+	}
 }
