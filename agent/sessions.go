@@ -19,6 +19,9 @@ import (
 
 // openStore returns the store of sessions, or nil if they are not stored.
 func (set *setup) openStore() session.Store {
+	if set.flags.AwaitClaim { // the claimed agent opens it
+		return nil
+	}
 	set.store = set.cfg.Store
 	if set.store == nil && set.cfg.Home != "" {
 		set.store = &session.Files{Dir: set.cfg.ConfigDir(), Durability: durabilities[set.flags.Durability], Progress: set.reportProgress}
@@ -169,7 +172,7 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 	}
 	if resume == "" {
 		meta.ID = newSessionID(f)
-		if f.NoPersist || f.AwaitClaim {
+		if f.NoPersist {
 			return meta.ID, nil, nil, nil
 		}
 		log, err = session.Create(ctx, store, meta)

@@ -315,7 +315,7 @@ func (c *Conversation) Run(ctx context.Context) {
 			quiet = c.tasks.Reports.None() // a task begins to report its end before it counts as ended
 		}
 		var still <-chan struct{} // the subagents have ended, and nobody reports about them
-		if c.working && !c.agentsWork() {
+		if c.working && !agentsWork(c.env.Tasks()) {
 			still = c.tasks.Reports.None()
 		}
 		select {
@@ -506,8 +506,8 @@ func (c *Conversation) lifecycle(p *prompt, state string) {
 }
 
 // agentsWork reports whether subagents run in the background.
-func (c *Conversation) agentsWork() bool {
-	return slices.ContainsFunc(c.env.Tasks().Running(), func(info tool.TaskInfo) bool { return info.Kind == tool.TaskAgent })
+func agentsWork(tasks *tool.Tasks) bool {
+	return slices.ContainsFunc(tasks.Running(), func(info tool.TaskInfo) bool { return info.Kind == tool.TaskAgent })
 }
 
 func (c *Conversation) state(state string) {

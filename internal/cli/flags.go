@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -525,7 +526,7 @@ func Parse(args []string) (*Flags, error) {
 			return nil, err
 		}
 	}
-	return f, f.check()
+	return f, cmp.Or(f.check(), f.checkClaim())
 }
 
 // Without returns a command line without the named flags, their values and the prompt.
@@ -604,10 +605,6 @@ func (f *Flags) check() error {
 		return usage("Error: When using --print, --output-format=stream-json requires --verbose")
 	case f.SessionID != "" && !UUID().MatchString(f.SessionID):
 		return usage("Error: Invalid session ID. Must be a valid UUID.")
-	case f.AwaitClaim && (f.InputFormat != "stream-json" || !stream):
-		return usage("Error: --await-claim requires --input-format=stream-json and --output-format=stream-json.")
-	case f.AwaitClaim && (f.Continue || f.Resume != "" || f.Fork):
-		return usage("Error: --await-claim cannot be combined with --continue, --resume or --fork-session.")
 	case f.ResumeAt != "" && f.Resume == "":
 		return usage("Error: --resume-session-at requires --resume")
 	case f.DropsTurn != "" && f.ResumeAt == "":
@@ -618,6 +615,18 @@ func (f *Flags) check() error {
 		return usage("Error: --resume and --continue cannot be combined.")
 	case f.PromptTool != "" && f.PromptTool != "stdio" && !strings.HasPrefix(f.PromptTool, "mcp__"):
 		return usage("Error: --permission-prompt-tool takes stdio or the tool of an MCP server, such as mcp__server__tool, not %q.", f.PromptTool)
+	}
+	return nil
+}
+
+// checkClaim checks what --await-claim needs.
+func (f *Flags) checkClaim() error {
+	switch {
+	case !f.AwaitClaim:
+	case f.InputFormat != "stream-json" || f.OutputFormat != "stream-json":
+		return usage("Error: --await-claim requires --input-format=stream-json and --output-format=stream-json.")
+	case f.Continue || f.Resume != "" || f.Fork:
+		return usage("Error: --await-claim cannot be combined with --continue, --resume or --fork-session.")
 	}
 	return nil
 }
