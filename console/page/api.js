@@ -41,8 +41,8 @@ export const may = scope => order.indexOf(state.me?.scope) >= order.indexOf(scop
 
 const revoked = 4001, notFound = 4004;
 
-// A Stream is a WebSocket that connects again. path() names the last entry that is there,
-// so that nothing is missed and nothing comes twice.
+// A Stream is a WebSocket that reconnects. path() names the last entry, so nothing is lost or
+// repeated.
 export class Stream {
   constructor(path, {message, open = () => {}, gone = () => {}}) {
     Object.assign(this, {path, message, open, gone, wait: 250, closed: false});
@@ -94,7 +94,7 @@ export class Stream {
   }
 }
 
-// notice shows what went wrong, or went well, for a while.
+// notice shows a message for a while.
 let clearing;
 export function notice(text) {
   const box = document.getElementById('notice');
@@ -104,7 +104,7 @@ export function notice(text) {
   clearing = setTimeout(() => { box.hidden = true; }, 8000);
 }
 
-// attempt does something and says what went wrong. It returns undefined then.
+// attempt calls a function. It shows an error and returns undefined.
 export async function attempt(work) {
   try {
     return await work();

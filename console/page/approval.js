@@ -3,7 +3,7 @@ import {html, nothing} from './lit-html.js';
 import {attempt, may, notice, post} from './api.js';
 import {diff, flat, link, markdown, visible} from './text.js';
 
-// A card takes keys only when it has been seen: what was typed before it came is no answer.
+// A card takes keys only after it was shown: earlier keys are no answer.
 const seen = 350; // milliseconds
 
 const cards = new Map(); // by the id of the question: what the person has entered
@@ -21,7 +21,7 @@ function cardOf(ask, session, again) {
 
 export function forget(id) { cards.delete(id); }
 
-// always returns the changes of the rules that make a question unnecessary in this session.
+// always returns the rule changes that avoid a question in this session.
 export function always(req) {
   if (req.suppress_always_allow_rule || req.requires_user_interaction) return [];
   return (req.permission_suggestions ?? []).map(u => ({...u, destination: 'session'}));
@@ -36,7 +36,7 @@ export function covers(u) {
   return (u.rules ?? []).map(r => r.ruleContent ? `${r.toolName}(${r.ruleContent})` : `every use of ${r.toolName}`).join(', ');
 }
 
-// updatesOf returns the changes of the rules that the second answer of a question brings.
+// updatesOf returns the rule changes of a question's second answer.
 function updatesOf(ask) {
   if (ask.kind === 'plan') return [{type: 'setMode', mode: 'acceptEdits', destination: 'session'}];
   return ask.kind === 'permission' ? always(ask.request ?? {}) : [];
@@ -183,7 +183,7 @@ function questions(c, list) {
     }}></label></fieldset>`);
 }
 
-// options returns the values that a schema lets one choose from, undefined if it does not.
+// options returns the choices of a schema, or undefined.
 function options(f) {
   if (Array.isArray(f.enum)) return f.enum.map((v, i) => ({value: v, title: f.enumNames?.[i] ?? v}));
   const named = f.oneOf ?? f.anyOf;
@@ -194,7 +194,7 @@ const list = x => Array.isArray(x) ? x : []; // schemas come from servers: nothi
 
 const inputs = {email: 'email', uri: 'url', date: 'date'}; // by format
 
-// elicitation is the form that an MCP server asks to be filled in.
+// elicitation is a form of an MCP server.
 function elicitation(c, req) {
   const schema = req.requested_schema ?? {}, all = schema.properties ?? {};
   const names = [...new Set([...list(req.property_order), ...Object.keys(all)])].filter(n => Object.hasOwn(all, n) && all[n] && typeof all[n] === 'object');

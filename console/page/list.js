@@ -1,5 +1,5 @@
-// A List shows a long list of items, of which only those near the screen are in the page.
-// Each item has an element of its own, so that what is open in it stays open.
+// A List shows many items; only those near the screen are in the page. Each keeps its element,
+// so open parts stay open.
 
 const guess = 90, margin = 900; // pixels
 
@@ -71,7 +71,7 @@ export class List {
     while (from < items.length && above + height(from) < y - margin) above += height(from++);
     let to = from, end = above;
     while (to < items.length && end < y + view + margin) end += height(to++);
-    // What is at the top of the screen stays there when heights turn out to be others.
+    // The top of the screen stays in place when heights change.
     let anchor = null, before = 0;
     if (!this.stick) {
       for (let el = this.top.nextSibling; el !== this.bottom; el = el.nextSibling) {

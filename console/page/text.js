@@ -1,15 +1,15 @@
-// Text that a model or a tool wrote becomes elements here and nowhere else. It is bound as
-// text, never as HTML, and characters that a screen would hide are shown by their numbers.
+// Only this file turns text of a model or a tool into elements: as text, never as HTML, with
+// the numbers of characters that a screen would hide.
 import {html, nothing} from './lit-html.js';
 import {post} from './api.js';
 
-// odd are characters without a shape of their own: controls, those that change the
-// direction of a text, blanks that are no space, tags and what is not assigned for text.
+// odd matches characters without a shape: controls, changes of direction, odd blanks, tags
+// and unassigned ones.
 const odd = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\u{e0000}-\u{e0fff}]/gu;
 const emoji = /\p{Extended_Pictographic}|\p{Emoji_Modifier}|[\d#*]/u;
 
-// visible returns text for a template. Line feeds and tabs stay. An exact text, which a
-// person is about to approve, shows every odd character; in others an emoji may have its own.
+// visible returns text for a template, with its line feeds and tabs. An exact text, for
+// approval, shows every odd character; in others emoji may contain some.
 export function visible(text, exact = false) {
   text = String(text ?? '');
   if (text.search(odd) < 0) return text;
@@ -27,7 +27,7 @@ export function visible(text, exact = false) {
   return parts;
 }
 
-// flat is visible for places that take a string: titles and labels.
+// flat is visible for titles and labels.
 export const flat = text => String(text ?? '').replace(odd, c => c === '\n' || c === '\t' ? ' ' : `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`);
 
 const tags = {
@@ -42,7 +42,7 @@ const tags = {
 
 const said = nodes => (nodes ?? []).map(n => n.text ?? said(n.nodes)).join('');
 
-// link shows where it leads, unless that is what it says.
+// link shows its target, unless that is its text.
 export function link(href, content, label) {
   let url;
   try { url = new URL(href); } catch { return [content, ` (${flat(href)})`]; }
@@ -58,7 +58,7 @@ const build = nodes => (nodes ?? []).map(n => {
   return make(build(n.nodes), n);
 });
 
-// Texts are sent to the server together, once a frame, and what it answers is kept.
+// Texts go to the server together, once per frame. The results are kept.
 const kept = {markdown: new Map(), diffs: new Map()};
 let waiting = null;
 
@@ -93,8 +93,8 @@ async function send() {
   for (const again of all) again();
 }
 
-// markdown returns a text that was read as Markdown, or as it is until then; again is
-// called when there is more to show.
+// markdown returns rendered Markdown, or the plain text until it is there; then it calls
+// again.
 export function markdown(text, again) {
   const nodes = read('markdown', text, again);
   return nodes ? html`<div class="prose">${build(nodes)}</div>` : html`<div class="prose plain" dir="auto">${visible(text)}</div>`;
@@ -115,8 +115,8 @@ export function diffLines(lines, {exact = false, pick, below} = {}) {
       : html`<span class="number">${l.new || l.old || ''}</span>`}<span class="sign">${signs[l.kind] ?? ' '}</span><code>${visible(l.text, exact)}</code></div>${below?.(l) ?? nothing}`)}</div>`;
 }
 
-// folded shows the beginning of a long text, and all of it on demand. open is a Set of
-// keys that are unfolded, and again is called when it changes.
+// folded shows the start of a long text, and all of it on demand. open is the Set of unfolded
+// keys; again is called when it changes.
 export function folded(text, key, open, again, limit = 14) {
   text = String(text ?? '');
   const lines = text.split('\n');
@@ -134,7 +134,7 @@ export const money = usd => usd === 0 ? '$0' : usd < 0.01 ? `$${usd.toFixed(4)}`
 export const agentAway = state => (state.waiting ?? []).filter(w => w.kind === 'agent').map(w =>
   html`<p class="problem away" role="status">Waiting for the agent ${visible(w.about)}, away since ${when(w.since)}.</p>`);
 
-// when is a time in the zone of the browser.
+// when shows a time in the browser's zone.
 export function when(time) {
   if (!time) return nothing;
   const t = new Date(time);
