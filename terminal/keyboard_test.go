@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,28 +137,28 @@ func TestConsoleMode(t *testing.T) {
 // never; while a turn is running, for the spinner; and afterwards never again.
 func TestIdleScreenSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		drawn := 0
+		var drawn atomic.Int64
 		s := newTestScreen()
 		ctx, cancel := context.WithCancel(t.Context())
 		s.ctx, s.inbox.bell = ctx, make(chan struct{}, 1)
 		s.p.w = io.Discard
-		s.p.size = func() (int, int) { drawn++; return 80, 24 }
+		s.p.size = func() (int, int) { drawn.Add(1); return 80, 24 }
 		s.keys = &keyboard{events: make(chan uv.Event, 8)}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			s.loop(nil, nil)
 		}()
-		during := func(what func()) int {
+		during := func(what func()) int64 {
 			if what != nil {
 				s.posted <- what
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			before := drawn
+			before := drawn.Load()
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			return drawn - before
+			return drawn.Load() - before
 		}
 		for _, c := range []struct {
 			name string
