@@ -125,7 +125,6 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 	}
 	if skill {
 		c.Dir = filepath.Dir(path)
-		c.body += text[len(strings.TrimRight(text, "\n")):] // as the official command does
 	}
 	if plugin != "" {
 		c.Name = plugin + ":" + name
