@@ -621,19 +621,20 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 // meanwhile. It returns the index of the call: the first, if there are several.
 func (c *Conversation) awaitEnd(run *call.Batch) int {
 	open := func(tc *call.Call) bool { return !tc.Told }
-	ended := func(tc *call.Call) bool { return !tc.Told && tc.Ctx.Err() != nil } // the context of a call ends with the call, or when it must stop
 	for {
-		if i := slices.IndexFunc(run.Calls, ended); i >= 0 {
+		i, hold := run.Ready()
+		if i >= 0 {
 			// A call that waited for an earlier one may have ended since the earlier one was
 			// checked.
 			for before := -1; i != before; {
-				before, i = i, slices.IndexFunc(run.Calls, ended)
+				before = i
+				i, _ = run.Ready()
 			}
 			return i
 		}
 		first := run.Calls[slices.IndexFunc(run.Calls, open)]
-		ctx, cancel := context.WithTimeout(context.Background(), heartbeat)
-		if _, ended := await(ctx, &c.owner, run.Ended); !ended {
+		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(hold, heartbeat))
+		if _, ended := await(ctx, &c.owner, run.Ended); !ended && hold == 0 {
 			c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", first.ID, first.Beats), ToolName: first.Name, ParentToolUseID: first.ID,
 				ElapsedTimeSeconds: c.runner.Now().Sub(first.Began).Round(time.Second).Seconds(), Heartbeat: true})
 			first.Beats++

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/tool"
@@ -27,6 +28,7 @@ type Batch struct {
 	runner   *Runner
 	released chan struct{} // closed when calls with effects may start
 	once     sync.Once
+	held     map[*Call]time.Time // since when Ready holds back a result
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 }
@@ -110,6 +112,40 @@ func (b *Batch) reads(c *Call) bool {
 		c.onlyReads = new(err == nil && len(access) == 1 && policy.OnlyReads(access[0].Command, env.Cwd(), env.Home))
 	}
 	return *c.onlyReads
+}
+
+// holdTime is how long the result of a command that only reads waits for those of earlier ones.
+const holdTime = time.Second
+
+// Ready returns the index of the first call whose result can be emitted, or -1. The result of a
+// command that only reads waits a moment for those of earlier ones: they run concurrently, and
+// what ends at about the same time is reported in order. If hold is not 0, look again after that time.
+func (b *Batch) Ready() (index int, hold time.Duration) {
+	var waits bool // an earlier command that only reads is running
+	for i, c := range b.Calls {
+		reads := c.onlyReads != nil && *c.onlyReads
+		switch {
+		case c.Told:
+		case c.Ctx.Err() == nil: // its context ends with the call, or when it must stop
+			waits = waits || reads
+		case !reads || !waits:
+			return i, 0
+		default:
+			now := b.runner.Now()
+			if b.held == nil {
+				b.held = map[*Call]time.Time{}
+			}
+			if b.held[c].IsZero() {
+				b.held[c] = now
+			}
+			if left := holdTime - now.Sub(b.held[c]); left <= 0 {
+				return i, 0
+			} else if hold == 0 || left < hold {
+				hold = left
+			}
+		}
+	}
+	return -1, hold
 }
 
 // Add adds a call that does not run, with its result.

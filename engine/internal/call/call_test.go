@@ -361,6 +361,42 @@ func TestCommandsThatReadRunConcurrently(t *testing.T) {
 	}
 }
 
+// TestCommandsThatReadAreReportedInOrder ends the second of two commands first: its result waits for that of the
+// first one, but not long.
+func TestCommandsThatReadAreReportedInOrder(t *testing.T) {
+	for _, takes := range []time.Duration{holdTime / 2, 2 * holdTime} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
+			r.Now = time.Now
+			r.Env.SetCwd("/project")
+			b := r.NewBatch(t.Context())
+			for i, text := range []string{"cat a", "cat b"} {
+				b.Start(&Call{ID: text, Name: "Bash", Input: json.RawMessage(`{}`), Tool: &fakeCommand{fakeTool{name: "Bash", run: func(context.Context, json.RawMessage) (*tool.Result, error) {
+					time.Sleep(time.Duration(1-i) * takes)
+					return nil, errors.New("failed")
+				}}, text}})
+			}
+			b.Release()
+			synctest.Wait()
+			began, first := time.Now(), -1
+			for {
+				i, hold := b.Ready()
+				if first = i; i >= 0 {
+					break
+				}
+				select {
+				case <-time.After(hold):
+				case <-b.Calls[0].Done:
+				}
+			}
+			if want := map[bool]int{true: 0, false: 1}[takes < holdTime]; first != want || time.Since(began) != min(takes, holdTime) {
+				t.Errorf("if the first command takes %v, call %d is reported after %v", takes, first, time.Since(began))
+			}
+			<-b.Calls[0].Done
+		})
+	}
+}
+
 // A fakeCommand declares that it runs a command.
 type fakeCommand struct {
 	fakeTool
