@@ -48,7 +48,7 @@ func (s *Session) Control(ctx context.Context, by Actor, request json.RawMessage
 		resp, err = r.control(ctx, Control{By: by, Request: request}, changes)
 		return err
 	})
-	if !errors.Is(err, ErrLocked) {
+	if !errors.Is(err, ErrLocked) || ctx.Value(passed{}) != nil { // the process that passed it on asks the next one
 		return resp, err
 	}
 	waits := ctx
