@@ -147,19 +147,17 @@ func (s *server) checkClaim(m *wire.ControlRequest) (*claimSession, *setup, erro
 		cfg.Environ = append(slices.Clip(cfg.Environ), key+"="+c.Env[key])
 	}
 	flags.AwaitClaim, flags.SessionID, flags.Model = false, s.set.sessionID, cmp.Or(s.spare.model, flags.Model)
+	var mode wire.PermissionMode
+	s.conv.Do(func() { mode = s.conv.Mode() })
 	if c.PermissionMode != "" {
-		mode, err := s.checkMode(c.PermissionMode)
-		if err != nil {
+		if mode, err = s.checkMode(c.PermissionMode); err != nil {
 			return nil, nil, fmt.Errorf("permission_mode_not_claimable: %w", err)
 		}
-		s.conv.Do(func() { s.conv.SetMode(mode) })
 	}
-	s.conv.Do(func() {
-		if mode := s.conv.Mode(); mode != s.set.mode() { // it was changed since the start
-			flags.AllowBypass = flags.AllowBypass || flags.SkipPermissions
-			flags.PermissionMode, flags.SkipPermissions = mode, false
-		}
-	})
+	if mode != s.set.mode() { // it was changed since the start
+		flags.AllowBypass = flags.AllowBypass || flags.SkipPermissions
+		flags.PermissionMode, flags.SkipPermissions = mode, false
+	}
 	for _, d := range c.AdditionalDirectories {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(dir, d)
