@@ -41,6 +41,24 @@ func hubDir(cfg *agent.Config) (string, error) {
 	return filepath.Join(dir, "hub"), nil
 }
 
+// writableHubDir is [hubDir] for a process that writes there: it creates the directory and a
+// file in it. A hub that cannot write would first log its own problems.
+func writableHubDir(cfg *agent.Config) (string, error) {
+	dir, err := hubDir(cfg)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(dir, ".writable-")
+	if err != nil {
+		return "", err
+	}
+	f.Close()
+	return dir, os.Remove(f.Name())
+}
+
 // socketPath returns the path of the socket of this user's hub.
 func socketPath(cfg *agent.Config) (string, error) {
 	dir, err := hubDir(cfg)
@@ -240,6 +258,9 @@ func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, ow
 	}
 	path, err := socketPath(&cfg)
 	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	me := hub.Actor{Name: "user", From: "terminal", Rights: hub.Everything}

@@ -46,8 +46,7 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flag
 	notes := make(chan string, 256)
 	room, err := newScreenHub(ctx, p, cfg, flags, args, notes)
 	if err != nil {
-		fmt.Fprintln(p.stderr, err)
-		return exitFailure
+		return status(p, "parley", err)
 	}
 	defer room.close()
 	home, _ := os.UserHomeDir()

@@ -110,7 +110,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	}
 	flush := sync.OnceFunc(exportTelemetry(ctx, p, &cfg, false))
 	defer flush()
-	dir, err := hubDir(&cfg)
+	dir, err := writableHubDir(&cfg)
 	if err != nil {
 		return err
 	}
