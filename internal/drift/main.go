@@ -346,15 +346,23 @@ func write(sides []*side, states map[string]string) []byte {
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", p.version, p.rules, p.talks, strings.Join(broken, ", "))
 		}
-		fmt.Fprintf(&b, "\n| version | what it added or removed, and the state of it in [surface.md](surface.md) |\n|---|---|\n")
+		var changed strings.Builder
 		for i, p := range s.peers[:len(s.peers)-1] {
-			fmt.Fprintf(&b, "| %s | %s |\n", p.version, changes(s.peers[i+1], p, states))
+			if c := changes(s.peers[i+1], p, states); c != "" {
+				fmt.Fprintf(&changed, "| %s | %s |\n", p.version, c)
+			}
 		}
+		if changed.Len() == 0 {
+			b.WriteString("\nNo version added or removed a part of its interface.\n")
+			continue
+		}
+		fmt.Fprintf(&b, "\nThese versions added (+) or removed (−) a part of their interface. Its state in [surface.md](surface.md) is in parentheses.\n\n| version | changes |\n|---|---|\n%s", &changed)
 	}
 	return b.Bytes()
 }
 
-// changes describes how the surface of a version differs from that of the previous one.
+// changes describes how the surface of a version differs from that of the previous one. It is
+// empty if they are the same.
 func changes(before, after peer, states map[string]string) string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(after.surface)) {
@@ -378,9 +386,6 @@ func changes(before, after peer, states map[string]string) string {
 				parts = append(parts, fmt.Sprintf("− %s `%s`", kind, name))
 			}
 		}
-	}
-	if parts == nil {
-		return "nothing"
 	}
 	return strings.Join(parts, ", ")
 }
