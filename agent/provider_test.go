@@ -340,7 +340,7 @@ func TestPlatformErrors(t *testing.T) {
 		{"bad address", []string{"ANTHROPIC_API_KEY=k"}, []string{"--base-url", "not an address"}, `"not an address" is not the address of an API`},
 		{"bad header", []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_CUSTOM_HEADERS=nothing"}, nil, "Error: ANTHROPIC_CUSTOM_HEADERS"},
 		{"bad lifetime", []string{"CLAUDE_CODE_API_KEY_HELPER_TTL_MS=soon"}, []string{"--api-key-helper", "echo k"}, "Error: CLAUDE_CODE_API_KEY_HELPER_TTL_MS"},
-		{"bad helper", nil, []string{"--settings", `{"apiKeyHelper":7}`}, "apiKeyHelper is a number that is not of the right kind"},
+		{"bad helper", nil, []string{"--settings", `{"apiKeyHelper":7}`}, "apiKeyHelper is a number. Write a string"},
 		{"no models", nil, []string{"--models", "nowhere.json"}, "Error: the model catalog cannot be read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -123,6 +123,11 @@ var unkept = [][]string{
 	{"availableModels"}, {"deniedModels"}, {"allowedProviders"},
 }
 
+// managedUnkept are further such restrictions. Only an administrator can set them; in other files
+// they are ignored and reported.
+var managedUnkept = strings.Fields("allowedHttpHookUrls allowedMarketplaces blockedMarketplaces disableSideloadFlags enforceAvailableModels " +
+	"httpHookAllowedEnvVars maxEffortLevel policyHelper strictKnownMarketplaces strictPluginOnlyCustomization")
+
 // check returns the first error in a file of settings.
 func (s *Settings) check(l *layer) error {
 	if l.all.members == nil {
@@ -148,8 +153,12 @@ func (s *Settings) check(l *layer) error {
 	}
 	for _, path := range unkept {
 		if v := l.all.Get(path...); v != nil && (v.truth() || len(v.items) > 0) {
-			return l.wrong(v, "Take it out of the file, or leave the file out with --setting-sources.",
-				"%s restricts in a way that this version cannot keep to", strings.Join(path, "."))
+			return l.wrong(v, "Remove it, or leave the file out with --setting-sources.", cannotEnforce, strings.Join(path, "."))
+		}
+	}
+	for _, name := range managedUnkept {
+		if v := l.all.Get(name); l.Layer == Managed && v != nil && v.kind() != "null" && (v.kind() != "true or false" || v.truth()) {
+			return l.wrong(v, "The administrator can remove it.", cannotEnforce, name)
 		}
 	}
 	if env := l.all.Get("env"); env != nil {
@@ -164,6 +173,8 @@ func (s *Settings) check(l *layer) error {
 	return err
 }
 
+const cannotEnforce = "%s is a restriction that this version cannot enforce"
+
 var modes = []wire.PermissionMode{wire.ModeDefault, wire.ModeManual, wire.ModeAuto, wire.ModeDelegate, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeBypassPermissions}
 
 func (s *Settings) checkShapes(l *layer, v *Value, table map[string]shape, prefix string) error {
@@ -173,7 +184,7 @@ func (s *Settings) checkShapes(l *layer, v *Value, table map[string]shape, prefi
 		if !ok {
 			for name := range table {
 				if strings.EqualFold(name, n) {
-					return l.wrong(m, "Write it so.", "%s%s is written %s", prefix, n, name)
+					return l.wrong(m, "Correct the spelling.", "%s%s is spelled %s", prefix, n, name)
 				}
 			}
 			s.names = append(s.names, prefix+n)
@@ -181,7 +192,7 @@ func (s *Settings) checkShapes(l *layer, v *Value, table map[string]shape, prefi
 			continue
 		}
 		if m.kind() != "null" && !want.fits(m) {
-			return l.wrong(m, "Write "+shapeNames[want]+".", "%s%s is %s that is not of the right kind", prefix, n, m.kind())
+			return l.wrong(m, "Write "+shapeNames[want]+".", "%s%s is %s", prefix, n, m.kind())
 		}
 	}
 	return nil

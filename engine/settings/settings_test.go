@@ -110,14 +110,14 @@ func TestWrong(t *testing.T) {
 		{"deny is a string", "{\n\"permissions\":{\"deny\":\"Bash\"}}", ":2: permissions.deny is a string"},
 		{"deny of numbers", `{"permissions":{"deny":[1]}}`, "permissions.deny is a list"},
 		{"permissions", `{"permissions":[]}`, "permissions is a list"},
-		{"a capital", `{"permissions":{"Deny":["Bash"]}}`, "permissions.Deny is written deny"},
+		{"a capital", `{"permissions":{"Deny":["Bash"]}}`, "permissions.Deny is spelled deny"},
 		{"mode", `{"permissions":{"defaultMode":"yolo"}}`, `there is no permission mode "yolo"`},
 		{"bypass", `{"permissions":{"disableBypassPermissionsMode":"yes"}}`, `disableBypassPermissionsMode is "yes"`},
-		{"cannot be kept", `{"permissions":{"blockReadsOutsideWorkingDirectories":true}}`, "cannot keep to"},
-		{"models", `{"availableModels":["opus"]}`, "cannot keep to"},
-		{"denied models", `{"deniedModels":["opus"]}`, "cannot keep to"},
-		{"providers", `{"allowedProviders":["bedrock"]}`, "cannot keep to"},
-		{"writes", `{"permissions":{"blockWritesOutsideWorkingDirectories":true}}`, "cannot keep to"},
+		{"cannot be kept", `{"permissions":{"blockReadsOutsideWorkingDirectories":true}}`, "cannot enforce"},
+		{"models", `{"availableModels":["opus"]}`, "cannot enforce"},
+		{"denied models", `{"deniedModels":["opus"]}`, "cannot enforce"},
+		{"providers", `{"allowedProviders":["bedrock"]}`, "cannot enforce"},
+		{"writes", `{"permissions":{"blockWritesOutsideWorkingDirectories":true}}`, "cannot enforce"},
 		{"env", `{"env":{"A":{}}}`, `variable "A"`},
 		{"hooks", `{"hooks":{"PreToolUse":{}}}`, "hooks.PreToolUse is an object"},
 		{"hook without command", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command"}]}]}}`, "has no command"},
@@ -151,6 +151,19 @@ func TestWrong(t *testing.T) {
 	for _, flag := range []string{"nowhere.json", "{", "[]"} {
 		if _, err := settings.Load(settings.Options{Dir: dir, Flag: flag}); err == nil {
 			t.Errorf("--settings %s is taken", flag)
+		}
+	}
+	for text, refused := range map[string]bool{
+		`{"strictKnownMarketplaces":[]}`: true, `{"blockedMarketplaces":[{"source":"github"}]}`: true, `{"allowedMarketplaces":[]}`: true,
+		`{"allowedHttpHookUrls":[]}`: true, `{"httpHookAllowedEnvVars":["A"]}`: true, `{"policyHelper":{"path":"/bin/policy"}}`: true,
+		`{"maxEffortLevel":"low"}`: true, `{"strictPluginOnlyCustomization":true}`: true, `{"disableSideloadFlags":true}`: true,
+		`{"enforceAvailableModels":true}`: true, `{"enforceAvailableModels":false}`: false, `{"policyHelper":null}`: false,
+	} {
+		if _, err := settings.Load(settings.Options{Dir: dir, Restrict: text}); (err != nil) != refused || refused && !strings.Contains(err.Error(), "cannot enforce") {
+			t.Errorf("managed %s: error %v, refused should be %v", text, err, refused)
+		}
+		if _, err := settings.Load(settings.Options{Dir: dir, Flag: text}); err != nil {
+			t.Errorf("--settings %s: %v", text, err)
 		}
 	}
 	if runtime.GOOS != "windows" {
