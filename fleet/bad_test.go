@@ -93,7 +93,7 @@ func TestLostMajority(t *testing.T) {
 	if os.Getenv("PARLEY_TEST_LONG") == "" {
 		t.Skip("PARLEY_TEST_LONG is not set")
 	}
-	dir, routes := t.TempDir(), freeAddresses(t, 3)
+	dir, routes := t.TempDir(), freeAddresses(3)
 	start := func(i int) (srv interface {
 		Shutdown()
 		WaitForShutdown()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,20 +13,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/hubtest"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/session"
 )
 
 const secret = "a secret that nodes share"
 
 // freeAddresses returns unused addresses.
-func freeAddresses(t *testing.T, n int) (all []string) {
+func freeAddresses(n int) (all []string) {
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		all = append(all, l.Addr().String())
+		all = append(all, testwait.Address())
 	}
 	return all
 }
@@ -73,7 +68,7 @@ func TestMigrationToThreeNodes(t *testing.T) {
 		t.Skip("PARLEY_TEST_LONG is not set")
 	}
 	t.Parallel()
-	dir, addresses := t.TempDir(), freeAddresses(t, 3)
+	dir, addresses := t.TempDir(), freeAddresses(3)
 	node := func(i int) NodeConfig {
 		return NodeConfig{Name: string(rune('a' + i)), Dir: filepath.Join(dir, string(rune('a'+i))), Cluster: addresses[i], Join: addresses, Token: secret}
 	}

@@ -47,16 +47,12 @@ func reference(t *testing.T, name string) (node, file string) {
 }
 
 // listening starts a reference server on its own port and returns the port.
-func listening(t *testing.T, node, file, transport string) int {
+func listening(t *testing.T, node, file, transport string) (port string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	address := testwait.Address()
+	_, port, _ = net.SplitHostPort(address)
 	cmd := exec.Command(node, file, transport)
-	cmd.Env = append(os.Environ(), fmt.Sprint("PORT=", port))
+	cmd.Env = append(os.Environ(), "PORT="+port)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +61,7 @@ func listening(t *testing.T, node, file, transport string) int {
 		cmd.Wait()
 	})
 	testwait.Until(t, "the server listens", func() bool {
-		c, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", port))
+		c, err := net.Dial("tcp", address)
 		if err == nil {
 			c.Close()
 		}
@@ -108,9 +104,9 @@ func TestReferenceServers(t *testing.T) {
 			every := &wire.MCPServerConfig{Command: node, Args: []string{everything, "stdio"}}
 			switch transport {
 			case "sse":
-				every = &wire.MCPServerConfig{Type: "sse", URL: fmt.Sprintf("http://127.0.0.1:%d/sse", listening(t, node, everything, "sse"))}
+				every = &wire.MCPServerConfig{Type: "sse", URL: fmt.Sprintf("http://127.0.0.1:%s/sse", listening(t, node, everything, "sse"))}
 			case "http":
-				every = &wire.MCPServerConfig{Type: "http", URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", listening(t, node, everything, "streamableHttp"))}
+				every = &wire.MCPServerConfig{Type: "http", URL: fmt.Sprintf("http://127.0.0.1:%s/mcp", listening(t, node, everything, "streamableHttp"))}
 			}
 			o.MCPServers = map[string]*wire.MCPServerConfig{"every": every, "files": {Command: node, Args: []string{filesystem, files}}}
 			for _, s := range o.MCPServers {

@@ -34,8 +34,11 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// serverEnv makes this program a server, in the directory that it names.
-const serverEnv = "PARLEY_TEST_SERVER"
+// serverEnv makes this program a server, in the directory that it names; addrEnv is its address.
+const (
+	serverEnv = "PARLEY_TEST_SERVER"
+	addrEnv   = "PARLEY_TEST_ADDR"
+)
 
 // runServer runs a server whose agents call Bash once for each prompt, with the prompt as
 // the command.
@@ -59,23 +62,18 @@ func runServer(dir string) error {
 	if err != nil {
 		return err
 	}
-	tokenFile, addrFile := filepath.Join(dir, "token"), filepath.Join(dir, "addr")
-	addr := "127.0.0.1:0"
-	if known, err := os.ReadFile(addrFile); err == nil {
-		addr = string(known)
-	} else if _, secret, err := s.AddToken("test", serve.ScopeAdmin, time.Time{}); err != nil {
-		return err
-	} else if err := os.WriteFile(tokenFile, []byte(secret), 0o600); err != nil {
-		return err
+	tokenFile := filepath.Join(dir, "token")
+	if _, err := os.Stat(tokenFile); err != nil {
+		_, secret, err := s.AddToken("test", serve.ScopeAdmin, time.Time{})
+		if err == nil {
+			err = os.WriteFile(tokenFile, []byte(secret), 0o600)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := net.Listen("tcp", os.Getenv(addrEnv))
 	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(addrFile+".new", []byte(l.Addr().String()), 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(addrFile+".new", addrFile); err != nil {
 		return err
 	}
 	own, err := socket.Listen(filepath.Join(dir, "socket"))
@@ -131,8 +129,11 @@ func (echo) Stream(_ context.Context, req model.Request) iter.Seq2[model.Event, 
 // A child is a server in another process, which can be killed and restarted.
 type child struct {
 	t          *testing.T
+	ctx        context.Context // ends if the server ends itself
+	fail       context.CancelCauseFunc
 	dir        string
 	cmd        *exec.Cmd
+	ended      chan struct{}
 	url, token string
 }
 
@@ -141,7 +142,8 @@ func startChild(t *testing.T) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{t: t, dir: dir}
+	c := &child{t: t, dir: dir, url: "http://" + testwait.Address()}
+	c.ctx, c.fail = context.WithCancelCause(t.Context())
 	t.Cleanup(func() {
 		c.kill()
 		os.RemoveAll(dir)
@@ -149,15 +151,10 @@ func startChild(t *testing.T) *child {
 	})
 	c.start()
 	testwait.Until(t, "the server starts", func() bool {
-		addr, err := os.ReadFile(filepath.Join(dir, "addr"))
-		c.url = "http://" + string(addr)
-		return err == nil
+		token, _ := os.ReadFile(filepath.Join(dir, "token"))
+		c.token = string(token)
+		return c.token != "" || c.ctx.Err() != nil
 	})
-	token, err := os.ReadFile(filepath.Join(dir, "token"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.token = string(token)
 	return c
 }
 
@@ -169,17 +166,24 @@ func (c *child) start() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.cmd = exec.Command(exe)
-	c.cmd.Env = append(os.Environ(), serverEnv+"="+c.dir, "HOME="+c.dir)
-	c.cmd.Stderr = os.Stderr
-	if err := c.cmd.Start(); err != nil {
+	cmd, ended := exec.Command(exe), make(chan struct{})
+	c.cmd, c.ended = cmd, ended
+	cmd.Env = append(os.Environ(), serverEnv+"="+c.dir, addrEnv+"="+strings.TrimPrefix(c.url, "http://"), "HOME="+c.dir)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
+	go func() {
+		defer close(ended)
+		if err := cmd.Wait(); cmd.ProcessState.Exited() {
+			c.fail(fmt.Errorf("the server ended: %v", err))
+		}
+	}()
 }
 
 func (c *child) kill() {
 	c.cmd.Process.Kill()
-	c.cmd.Wait()
+	<-c.ended
 }
 
 // call sends a request, repeats it if no server responds, and decodes the response.
@@ -210,7 +214,7 @@ func (c *child) call(ctx context.Context, method, path string, in, out any) erro
 			}
 		}
 		if ctx.Err() != nil {
-			return err
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -275,7 +279,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		disconnects, kills = 1000, 50
 	}
 	c := startChild(t)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	id := session.NewID()
 	if err := c.call(ctx, "POST", "/v1/sessions", map[string]string{"id": id, "cwd": c.dir}, nil); err != nil {
@@ -365,7 +369,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		testwait.Until(t, "every prompt ends", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			return !slices.ContainsFunc(prompts, func(u string) bool { return !over[u] })
+			return ctx.Err() != nil || !slices.ContainsFunc(prompts, func(u string) bool { return !over[u] })
 		})
 	}
 	for range kills {
@@ -386,7 +390,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	cancel()
 	viewing.Wait()
 	answers.Wait()
-	ctx, cancel = context.WithCancel(t.Context())
+	ctx, cancel = context.WithCancel(c.ctx)
 	defer cancel()
 	var info serve.Session
 	if err := c.call(ctx, "GET", "/v1/sessions/"+id, nil, &info); err != nil {
@@ -431,7 +435,7 @@ func TestAgentsCannotApproveTheirOwnCalls(t *testing.T) {
 		t.Skip(err)
 	}
 	c := startChild(t)
-	ctx := t.Context()
+	ctx := c.ctx
 	host := strings.TrimPrefix(c.url, "http://")
 	curl := "curl -s -o /dev/null -w '%{http_code}\\n' -H 'Authorization: Bearer " + c.token + "' "
 	tcp, unix := curl+c.url+"/v1/me", curl+"--unix-socket "+c.dir+"/socket http://localhost/v1/me"

@@ -197,7 +197,7 @@ func TestAgentDialsIn(t *testing.T) {
 	d := &dialIn{t: t, path: filepath.Join(t.TempDir(), "parley"), home: t.TempDir(), project: t.TempDir(), conns: map[net.Conn]bool{}, id: session.NewID()}
 	build(t, d.path)
 	d.env = append(os.Environ(), "HOME="+d.home, "CLAUDE_CONFIG_DIR="+filepath.Join(d.home, "agent"), "ANTHROPIC_BASE_URL="+api.URL, "ANTHROPIC_API_KEY=sk-test")
-	d.startServer("127.0.0.1:0")
+	d.startServer(testwait.Address())
 	defer func() { kill(d.server) }()
 	defer http.DefaultClient.CloseIdleConnections()
 	var err error

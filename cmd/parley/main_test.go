@@ -93,10 +93,9 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 				}
 			},
 			"freeport": func(ts *testscript.TestScript, _ bool, args []string) {
-				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				_, port, err := net.SplitHostPort(testwait.Address())
 				ts.Check(err)
-				ts.Setenv(args[0], strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
-				ts.Check(ln.Close())
+				ts.Setenv(args[0], port)
 			},
 			// waitport waits until a program listens at a port.
 			"waitport": func(ts *testscript.TestScript, _ bool, args []string) {

@@ -67,7 +67,7 @@ var arrows = map[string][]string{
 	"fleet":                  {"hub", "session", "fleet/workspace"},
 	"fleet/workspace":        {"internal/worktree"},
 	"fleet/cmd/parley-fleet": {"fleet", "fleet/workspace", "agent", "serve", "parleytest"},
-	"fleet/internal/chaos":   {"fleet", ".", "agent", "parleytest"},
+	"fleet/internal/chaos":   {"fleet", ".", "agent", "parleytest", "internal/testwait"},
 	"fleet/internal/sim":     {"fleet"},
 
 	"internal/sim":         {".", "agent", "hub"},

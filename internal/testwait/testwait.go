@@ -1,12 +1,16 @@
 // Package testwait lets tests wait in real time, for events that send no signal and cannot
 // run in the virtual time of testing/synctest: other processes, files, the network. Tests
 // have no time limits of their own, because they would fail on a busy machine. The only limit
-// is the deadline of the test binary.
+// is the deadline of the test binary. [Address] is for programs that such tests start.
 package testwait
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -67,3 +71,21 @@ func Pause(d time.Duration) { time.Sleep(d) }
 
 // Hang blocks a helper process until it is ended. A leftover process ends after ten minutes.
 func Hang() { time.Sleep(10 * time.Minute) }
+
+// lastPort is the last port of [Address], from 10000.
+var lastPort atomic.Uint32
+
+func init() { lastPort.Store(rand.Uint32N(1 << 30)) }
+
+// Address returns a loopback address where nobody listens, for a program that will listen there,
+// perhaps several times. Its port is lower than those that systems choose themselves (from 32768):
+// another program could get such a port while nobody listens there. It is a new one for each call.
+func Address() string {
+	for {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+lastPort.Add(1)%20000))
+		if err == nil {
+			l.Close()
+			return l.Addr().String()
+		}
+	}
+}

@@ -104,12 +104,7 @@ func start() (skip string, err error) {
 		os.RemoveAll(dir)
 		return "", fmt.Errorf("initdb: %v: %s", err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	server.address = l.Addr().String()
-	l.Close()
+	server.address = testwait.Address()
 	_, port, _ := net.SplitHostPort(server.address)
 	cmd := exec.Command("sh", "-c", serve, "sh", dir, bin, port)
 	cmd.Dir = dir

@@ -148,12 +148,7 @@ func start() (skip string, err error) {
 	if err != nil {
 		return "", err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	server.address = l.Addr().String()
-	l.Close()
+	server.address = testwait.Address()
 	_, port, _ := net.SplitHostPort(server.address)
 	cmd := exec.Command("sh", "-c", serve, "sh", dir, bin, port)
 	if server.stdin, err = cmd.StdinPipe(); err != nil {

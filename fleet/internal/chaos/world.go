@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/parley-go/parley/fleet"
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // A world holds the processes, and the links between the nodes.
@@ -127,16 +128,6 @@ func (k *link) set(cut bool) {
 	}
 }
 
-// freeAddress returns an unused address.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
 // newWorld starts three nodes and four workers.
 func newWorld(ctx context.Context, dir string, lease time.Duration, r *rand.Rand) (w *world, err error) {
 	w = &world{dir: dir, lease: lease, rand: r, ledger: filepath.Join(dir, "ledger"), links: map[[2]int]*link{}, killed: map[string][]time.Time{}, paused: map[string][]time.Time{}}
@@ -153,12 +144,7 @@ func newWorld(ctx context.Context, dir string, lease time.Duration, r *rand.Rand
 	}()
 	var clients, routes [3]string
 	for i := range 3 {
-		if clients[i], err = freeAddress(); err != nil {
-			return nil, err
-		}
-		if routes[i], err = freeAddress(); err != nil {
-			return nil, err
-		}
+		clients[i], routes[i] = testwait.Address(), testwait.Address()
 	}
 	w.urls = "nats://" + strings.Join(clients[:], ",nats://")
 	for i := range 3 {
