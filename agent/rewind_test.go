@@ -74,7 +74,7 @@ func TestRewind(t *testing.T) {
 			t.Fatalf("a %q, new %q, sub %q", read("a.txt"), read("new.txt"), read("sub.txt"))
 		}
 		dry, err := c.RewindFiles(t.Context(), second, true)
-		if err != nil || !dry.CanRewind || len(dry.FilesChanged) != 3 || dry.Insertions != 1 || dry.Deletions != 2 || read("sub.txt") != "x\n" {
+		if err != nil || !dry.CanRewind || len(dry.FilesChanged) != 3 || *dry.Insertions != 1 || *dry.Deletions != 2 || read("sub.txt") != "x\n" {
 			t.Fatalf("dry: %+v, %v", dry, err)
 		}
 		if r, err := c.RewindFiles(t.Context(), second, false); err != nil || !r.CanRewind {

@@ -196,7 +196,7 @@ func (c *Conversation) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev
 	if c.cfg.Partial && ev.Type != "ping" {
 		e := c.streamEvent(a, raw)
 		if ev.Type == "message_start" {
-			e.TTFTMS = c.runner.Now().Sub(t.first.sent).Milliseconds()
+			e.TTFTMS = new(c.runner.Now().Sub(t.first.sent).Milliseconds())
 			if !t.first.named {
 				e.UserMessageUUIDs = t.uuids()
 				e.UserMessageUUID = firstOf(e.UserMessageUUIDs)

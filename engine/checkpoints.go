@@ -78,10 +78,10 @@ func (c *Conversation) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse,
 	if err != nil {
 		return nil, err
 	}
-	out := &wire.RewindFilesResponse{CanRewind: true, FilesChanged: r.Changed, Insertions: int64(r.Insertions), Deletions: int64(r.Deletions), SkippedLinks: int64(r.Links)}
+	out := &wire.RewindFilesResponse{CanRewind: true, FilesChanged: r.Changed, Insertions: new(int64(r.Insertions)), Deletions: new(int64(r.Deletions))}
 	out.Extra = map[string]json.RawMessage{}
-	if r.Links == 0 && !dry {
-		out.Extra["skippedLinks"] = json.RawMessage("0")
+	if r.Links > 0 || !dry {
+		out.SkippedLinks = new(int64(r.Links))
 	}
 	var words []string
 	list := func(name, text string, paths []string) {

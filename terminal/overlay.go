@@ -512,7 +512,11 @@ func (s *screen) rewind(uuid, what string) {
 		var r wire.RewindFilesResponse
 		json.Unmarshal(raw, &r)
 		s.t.section("note")
-		s.t.print(s.t.paint(dim, fmt.Sprintf("── %s: +%d −%d ──", count(len(r.FilesChanged), "file was restored", "files were restored"), r.Insertions, r.Deletions)))
+		said := count(len(r.FilesChanged), "file was restored", "files were restored")
+		if r.Insertions != nil && r.Deletions != nil {
+			said += fmt.Sprintf(": +%d −%d", *r.Insertions, *r.Deletions)
+		}
+		s.t.print(s.t.paint(dim, "── "+said+" ──"))
 		back()
 	})
 }

@@ -345,7 +345,7 @@ func TestResponses(t *testing.T) {
 	})
 	t.Run("rewind_files", func(t *testing.T) {
 		r := payload[wire.RewindFilesResponse](t, `{"canRewind":true,"filesChanged":["/w/a"],"insertions":0,"deletions":1}`)
-		if !r.CanRewind || r.Deletions != 1 {
+		if !r.CanRewind || *r.Deletions != 1 {
 			t.Errorf("got %+v", r)
 		}
 		payload[wire.RewindFilesResponse](t, `{"canRewind":true,"skippedLinks":0}`)

@@ -21,7 +21,7 @@ type PostToolUseInput struct {
 	ToolInput    json.RawMessage `json:"tool_input"`
 	ToolResponse json.RawMessage `json:"tool_response"` // the tool's result, in the form of the tool
 	ToolUseID    string          `json:"tool_use_id"`
-	DurationMS   int64           `json:"duration_ms,omitzero"`
+	DurationMS   *int64          `json:"duration_ms,omitzero"`
 	MCPServer    *ToolServer     `json:"mcp_server,omitzero"` // the MCP server of the tool, if it has one
 	Open         `wire:"hook_event_name=PostToolUse"`
 }
@@ -34,7 +34,7 @@ type PostToolUseFailureInput struct {
 	ToolUseID   string          `json:"tool_use_id"`
 	Error       string          `json:"error"`
 	IsInterrupt bool            `json:"is_interrupt"` // somebody stopped the tool
-	DurationMS  int64           `json:"duration_ms,omitzero"`
+	DurationMS  *int64          `json:"duration_ms,omitzero"`
 	MCPServer   *ToolServer     `json:"mcp_server,omitzero"` // the MCP server of the tool, if it has one
 	Open        `wire:"hook_event_name=PostToolUseFailure"`
 }

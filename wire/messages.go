@@ -226,7 +226,7 @@ type StreamEvent struct {
 	ParentToolUseID  string          `json:"parent_tool_use_id" wire:"null"`
 	UUID             string          `json:"uuid,omitzero"`
 	APIMessageID     string          `json:"api_message_id,omitzero"`
-	TTFTMS           int64           `json:"ttft_ms,omitzero"` // time to the first token; only with message_start
+	TTFTMS           *int64          `json:"ttft_ms,omitzero"` // time to the first token; only with message_start
 	UserMessageUUID  string          `json:"user_message_uuid,omitzero"`
 	UserMessageUUIDs []string        `json:"user_message_uuids,omitzero"`
 	Timestamp        string          `json:"timestamp,omitzero"`
@@ -424,9 +424,9 @@ type ActiveGoal struct {
 // Goal is a condition that the agent tries to reach.
 type Goal struct {
 	Condition     string          `json:"condition"`
-	Iterations    int             `json:"iterations,omitzero"`
+	Iterations    *int            `json:"iterations,omitzero"`
 	SetAt         json.RawMessage `json:"set_at,omitzero"`
-	TokensAtStart int64           `json:"tokens_at_start,omitzero"`
+	TokensAtStart *int64          `json:"tokens_at_start,omitzero"`
 	LastReason    string          `json:"last_reason,omitzero"`
 	Open
 }

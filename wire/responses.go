@@ -137,9 +137,9 @@ type RewindFilesResponse struct {
 	CanRewind    bool     `json:"canRewind"`
 	Error        string   `json:"error,omitzero"` // the reason, if the files cannot be restored
 	FilesChanged []string `json:"filesChanged,omitzero"`
-	Insertions   int64    `json:"insertions,omitzero"` // lines
-	Deletions    int64    `json:"deletions,omitzero"`  // lines
-	SkippedLinks int64    `json:"skippedLinks,omitzero"`
+	Insertions   *int64   `json:"insertions,omitzero"` // lines
+	Deletions    *int64   `json:"deletions,omitzero"`  // lines
+	SkippedLinks *int64   `json:"skippedLinks,omitzero"`
 	Open
 }
 

@@ -270,7 +270,7 @@ type TaskPatch struct {
 	Status         string `json:"status,omitzero"` // "pending", "running", "completed", "failed", "killed" or "paused"
 	Description    string `json:"description,omitzero"`
 	EndTime        int64  `json:"end_time,omitzero"`
-	TotalPausedMS  int64  `json:"total_paused_ms,omitzero"`
+	TotalPausedMS  *int64 `json:"total_paused_ms,omitzero"`
 	Error          string `json:"error,omitzero"`
 	IsBackgrounded *bool  `json:"is_backgrounded,omitzero"`
 	Open
@@ -464,7 +464,7 @@ type ControlRequestProgress struct {
 	Status       string `json:"status"` // "started" or "api_retry"
 	Attempt      int    `json:"attempt,omitzero"`
 	MaxRetries   int    `json:"max_retries,omitzero"`
-	RetryDelayMS int64  `json:"retry_delay_ms,omitzero"`
+	RetryDelayMS *int64 `json:"retry_delay_ms,omitzero"`
 	ErrorStatus  *int   `json:"error_status,omitzero"`
 	SessionID    string `json:"session_id,omitzero"`
 	UUID         string `json:"uuid,omitzero"`

@@ -180,9 +180,9 @@ func (s *run) callResultHooks() {
 	out, took := s.out, s.Now().Sub(s.began).Milliseconds()
 	var in wire.HookInput
 	if out.Result.IsError {
-		in = &wire.PostToolUseFailureInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, Error: out.Result.Content.String(), DurationMS: took, MCPServer: s.server()}
+		in = &wire.PostToolUseFailureInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, Error: out.Result.Content.String(), DurationMS: &took, MCPServer: s.server()}
 	} else {
-		in = &wire.PostToolUseInput{ToolName: s.spec.Name, ToolInput: s.input, ToolResponse: recorder.JSON(out.Result.Structured), ToolUseID: s.ID, DurationMS: took, MCPServer: s.server()}
+		in = &wire.PostToolUseInput{ToolName: s.spec.Name, ToolInput: s.input, ToolResponse: recorder.JSON(out.Result.Structured), ToolUseID: s.ID, DurationMS: &took, MCPServer: s.server()}
 	}
 	v := s.ownHooks(in)
 	out.After = append(out.After, v.Notes...)
