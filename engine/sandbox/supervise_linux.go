@@ -207,6 +207,9 @@ func restartCalls(listener uintptr, n *notice) {
 // mayFork reports whether another process or thread may be created. They are counted only
 // occasionally.
 func (c *Confined) mayFork() bool {
+	if c.ended.Load() {
+		return false
+	}
 	if c.left == 0 {
 		c.left = (c.limit - tasksBelow(c.top)) / 2
 	}

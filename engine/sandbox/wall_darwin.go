@@ -27,6 +27,9 @@ type Confined struct{ refused atomic.Uint32 }
 // Started must be called with the result of Start.
 func (c *Confined) Started(err error) (over <-chan struct{}) { return atOnce(err) }
 
+// Ended must be called when the command has ended. It reports whether processes may be left.
+func (c *Confined) Ended() (left bool) { return true }
+
 // Err returns why the wall could not start the command, or nil.
 func (c *Confined) Err() error { return nil }
 

@@ -47,6 +47,9 @@ type Confined struct {
 	top     int
 	limit   int // of processes and threads
 	left    int // how many processes may be created before they are counted again
+
+	listener atomic.Pointer[os.File]
+	ended    atomic.Bool
 }
 
 // Further limits of commands behind a wall. The memory limit is per process.
@@ -308,6 +311,28 @@ func (c *Confined) Err() error {
 	return c.err
 }
 
+// Ended must be called when the command has ended. Its other processes cannot start more
+// from then on. It reports whether some may be left.
+func (c *Confined) Ended() (left bool) {
+	c.ended.Store(true)
+	l := c.listener.Load()
+	if l == nil {
+		return true
+	}
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return false // closed, because no process was left
+	}
+	left = true
+	err = raw.Control(func(fd uintptr) {
+		ready := []unix.PollFd{{Fd: int32(fd)}}
+		if n, err := unix.Poll(ready, 0); n == 1 && err == nil {
+			left = ready[0].Revents&unix.POLLHUP == 0
+		}
+	})
+	return left && err == nil
+}
+
 // supervise receives what the starter sends: the listener of the filter, and its failure
 // if it fails.
 func (c *Confined) supervise() {
@@ -327,6 +352,7 @@ func (c *Confined) supervise() {
 			return
 		case o > 0:
 			if l := receivedFile(oob[:o]); l != nil {
+				c.listener.Store(l)
 				go c.listen(l)
 			}
 		case n == headSize:

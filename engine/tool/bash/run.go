@@ -169,6 +169,9 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 			if r.walled, err = env.Wall.Confine(cmd, view); err != nil {
 				return nil, err
 			}
+			if call.Place == tool.ReadWall { // nobody approved a process that stays
+				how.Ended = r.walled.Ended
+			}
 			return r.walled.Started, nil
 		}
 	case r.inside:

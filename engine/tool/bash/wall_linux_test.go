@@ -3,7 +3,9 @@ package bash_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/parley-go/parley/engine/sandbox"
@@ -62,5 +64,39 @@ func TestReadWall(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "made")); err != nil {
 		t.Error("a command that was approved is confined:", err)
+	}
+}
+
+// A command behind the read wall leaves no process behind, whatever that does to hide.
+func TestReadWallLeavesNoProcess(t *testing.T) {
+	env := tooltest.Env(t)
+	env.Wall = sandbox.NewWall(sandbox.WallOptions{Home: env.Home, Path: os.Getenv("PATH")})
+	t.Cleanup(env.Wall.Close)
+	if err := env.Wall.Ready(); err != nil {
+		t.Skip(err)
+	}
+	const stays = "env -i bash -c 'echo $$; exec >/dev/null 2>&1 198>&-; sleep 1000; true'"
+	for _, command := range []string{
+		stays,
+		"setsid " + stays + " 2>/dev/null || " + stays,
+		"set -m; " + stays + " & :",
+		"trap '' HUP TERM; (" + stays + " &)",
+		"env -i perl -MPOSIX -e 'exit if fork; setsid; setpgrp; exit if fork; $| = 1; print \"$$\\n\"; POSIX::close($_) for 0 .. 300; sleep 1000'",
+	} {
+		command = "read -r p < <(" + command + "); echo $p" // it ends once the process runs
+		call := &tool.Call{ID: "toolu_1", Input: tooltest.Input(t, "command", command), Env: env, Place: tool.ReadWall}
+		r, err := bash.New(nil).Run(t.Context(), call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := strconv.Atoi(strings.TrimSpace(r.Content.String()))
+		if err != nil {
+			t.Errorf("%s: %q is not the id of a process", command, r.Content.String())
+			continue
+		}
+		if alive(p) {
+			t.Errorf("%s: the process lives after the command", command)
+			syscall.Kill(p, syscall.SIGKILL)
+		}
 	}
 }

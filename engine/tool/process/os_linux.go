@@ -38,6 +38,63 @@ func sweep(mark string) {
 	}
 }
 
+// endSession waits until the command has ended, and kills its session if that is wanted. The
+// process id, which is that of the session, stays in use until the command is waited for.
+func (t *Tree) endSession(wanted func() bool) {
+	for unix.Waitid(unix.P_PID, t.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	if wanted() {
+		killSession(t.cmd.Process.Pid)
+	}
+}
+
+// killSession kills the processes of a session, whose leader has ended and was not waited for.
+func killSession(leader int) {
+	for range 200 {
+		found := false
+		proc, err := os.Open("/proc")
+		if err != nil {
+			return
+		}
+		names, _ := proc.Readdirnames(-1)
+		proc.Close()
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil || pid == leader || !inSession(pid, leader) {
+				continue
+			}
+			fd, err := unix.PidfdOpen(pid, 0)
+			switch {
+			case err == unix.ENOSYS || err == unix.EPERM:
+				syscall.Kill(pid, syscall.SIGKILL)
+			case err != nil:
+				continue
+			default:
+				if inSession(pid, leader) {
+					unix.PidfdSendSignal(fd, syscall.SIGKILL, nil, 0)
+				}
+				unix.Close(fd)
+			}
+			found = true
+		}
+		if !found {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// inSession reports whether a process belongs to a session and is not a zombie.
+func inSession(pid, leader int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	// The name of the program is in parentheses and may contain anything.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(fields) > 3 && string(fields[0]) != "Z" && string(fields[3]) == strconv.Itoa(leader)
+}
+
 // each calls f for the processes that carry the mark. unsure is set if the environment
 // of one could not be read, as in the middle of an exec.
 func each(mark string, f func(pid int)) (found int, unsure bool) {

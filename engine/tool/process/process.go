@@ -41,6 +41,9 @@ type Command struct {
 	// returned function is called with the result of the start; the command has ended
 	// only when the channel is closed, too. It may be nil.
 	Confine func(*exec.Cmd) (started func(error) (over <-chan struct{}), err error)
+	// Ended is called when the command has ended, on Linux. If it returns true, all processes
+	// in its session are killed. It may be nil.
+	Ended   func() bool
 	Session bool // run in a separate session, without a terminal
 
 	Stdin  *os.File // its standard input; nil means empty
@@ -119,6 +122,9 @@ func Start(c *Command) (*Tree, error) {
 		over := confined(err)
 		started <- err
 		if err == nil {
+			if c.Ended != nil {
+				t.endSession(c.Ended)
+			}
 			t.cmd.Wait()
 			if over != nil {
 				select {
