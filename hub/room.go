@@ -564,24 +564,24 @@ func missingFrames(records []json.RawMessage, covered string, frames map[string]
 	if i := slices.IndexFunc(records, func(rec json.RawMessage) bool { return covered != "" && session.RecordUUID(rec) == covered }); i >= 0 {
 		records = records[i+1:]
 	}
-	var over json.RawMessage // the result of the last turn, unless a turn is running
+	made := map[string]bool{}
 	for _, record := range records {
 		if result, ok := session.TurnResult(record); ok {
-			over = result
+			if uuid := session.RecordUUID(result); uuid != "" && !frames[uuid] {
+				missing = append(missing, Entry{Data: result})
+			}
 			continue
 		}
 		uuid := session.RecordUUID(record)
-		if uuid == "" || frames[uuid] {
+		if uuid == "" || made[uuid] {
 			continue
 		}
-		if data := frameOf(record); data != nil {
+		if frames[uuid] { // the results before it are too late: a later turn has begun
+			missing = slices.DeleteFunc(missing, func(e Entry) bool { return e.Record == "" })
+		} else if data := frameOf(record); data != nil {
 			missing = append(missing, Entry{Record: uuid, Data: data})
-			frames[uuid] = true
+			made[uuid] = true
 		}
-	}
-	// There are no messages after it: those of a turn come before its end.
-	if uuid := session.RecordUUID(over); uuid != "" && !frames[uuid] {
-		missing = append(missing, Entry{Data: over})
 	}
 	return missing
 }
