@@ -14,13 +14,13 @@ func TestRecoveredResults(t *testing.T) {
 	message := func(typ, uuid string) json.RawMessage {
 		return json.RawMessage(fmt.Sprintf(`{"type":%q,"uuid":%q,"promptId":"x","sessionId":"s","message":{"role":%q,"content":"x"}}`, typ, uuid, typ))
 	}
-	result := func(n int) string {
+	resultOf := func(n int) string {
 		return fmt.Sprintf(`{"type":"result","subtype":"success","uuid":"result-%d","user_message_uuids":["prompt-%d"]}`, n, n)
 	}
 	var records []json.RawMessage
 	for n := 1; n <= 3; n++ {
 		records = append(records, message("user", fmt.Sprint("prompt-", n)), json.RawMessage(`{"type":"parley-turn","state":"running"}`),
-			message("assistant", fmt.Sprint("answer-", n)), json.RawMessage(fmt.Sprintf(`{"type":"parley-turn","state":"ended","result":%s}`, result(n))))
+			message("assistant", fmt.Sprint("answer-", n)), json.RawMessage(fmt.Sprintf(`{"type":"parley-turn","state":"ended","result":%s}`, resultOf(n))))
 	}
 	for _, c := range []struct {
 		name    string
@@ -47,7 +47,7 @@ func TestRecoveredResults(t *testing.T) {
 				case "prompt":
 					e.Data = message("user", uuid)
 				case "result":
-					e.Record, e.Data = "", json.RawMessage(result(int(uuid[7]-'0')))
+					e.Record, e.Data = "", json.RawMessage(resultOf(int(uuid[7]-'0')))
 				}
 				frames[e.shows()] = true
 				r.fold.add(&e)
