@@ -18,8 +18,8 @@
 // # What fails closed
 //
 // If a host fails, answers with malformed data or is gone during a permission request,
-// the call is denied. A hook that does not answer in time, or no longer can, or whose
-// answer is invalid, blocks what it guards; one that reports that it failed is skipped,
-// unless it was registered to block. Restrictive settings that this version does not
-// support are an error at startup.
+// the call is denied. A hook that can decide and fails, does not answer in time or gives
+// an invalid answer blocks the action that it guards. The host can register a hook to ask
+// or to continue instead if it reports its own failure. Restrictive settings that this
+// version does not support are an error at startup.
 package agent

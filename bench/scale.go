@@ -26,7 +26,7 @@ import (
 // once and waits. The memory of a process is its private memory plus its share of
 // the shared memory.
 func compareScale(b *board, official, ours string) error {
-	b.begin("Memory by the number of sessions", "claude", "Agents that have answered once and wait. For processes, the value is the sum of their proportional set sizes. In one process, it is the resident memory, with both ends of the protocol.")
+	b.begin("Memory by the number of sessions", "claude", "The agents have answered once and wait for a prompt. For processes, the value is the sum of their proportional set sizes. In one process, it is the resident memory, with both ends of the protocol.")
 	for _, n := range []int{1, 10, 100, 1000} {
 		r := row{title: fmt.Sprintf("%d as processes", n), unit: "MB"}
 		if n <= 10 { // a hundred of them need more than 20 GB

@@ -2,11 +2,11 @@
 // sessions in a browser.
 //
 // The page consists of plain ES modules and CSS, embedded here without a build step. Two
-// files are from third parties, complete and unchanged; page/vendor.txt lists them. The
-// page holds no data: it logs in and reads everything from the API of package serve, which
-// documents it. Text that a model or a tool wrote always reaches the page as text.
-// [Markdown] and [Diff] turn it into trees, from which the page builds elements of a fixed
-// list, never from HTML.
+// libraries are from third parties, complete and unchanged; page/vendor.txt lists their
+// files. The page holds no data: it logs in and reads everything from the API of package
+// serve, which documents it. Text that a model or a tool wrote always reaches the page as
+// text. [Markdown] and [Diff] turn it into trees, from which the page builds elements of a
+// fixed list, never from HTML.
 package console
 
 import (

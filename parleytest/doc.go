@@ -1,4 +1,4 @@
-// Package parleytest tests agents with no key, no network and no luck.
+// Package parleytest tests agents without a key and without a network.
 //
 // A [Scenario] lists the model's answers, turn by turn, and what each request must
 // contain. The same scenario is played

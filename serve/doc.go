@@ -7,7 +7,7 @@
 // # Tokens
 //
 // Every device and program has its own token, with one scope: view, approve, drive or admin, each of which
-// includes the ones before it. Only its SHA-256 is stored. A request carries it as "Authorization: Bearer
+// includes the ones before it, or agent, which only runs a session on another machine. Only its SHA-256 is stored. A request carries it as "Authorization: Bearer
 // TOKEN" or in the cookie of a page that logged in. It is never part of a query. Revoking a token ends its
 // streams at once.
 //

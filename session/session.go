@@ -14,7 +14,7 @@
 // A conversation is a tree: each record names its parent, and the path from the newest leaf
 // to the root is the conversation. Some records, such as titles, are not part of the tree.
 // Two of these are ours: [Intent] is written before a tool with effects runs, [Outcome]
-// after it, so that a process that resumes the session of one that died can inform the model
+// after it, so that a process that resumes the session of one that died can report to the model
 // what ran and what did not: see [Repair].
 //
 // The package accesses the given directory and nothing else: no environment, no home

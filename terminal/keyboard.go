@@ -13,7 +13,7 @@ import (
 )
 
 // A keyboard turns the bytes of a terminal into keys. Meanwhile the terminal is in raw mode. It uses
-// the reader of bubbletea without its program, which wakes up at least once a second.
+// ultraviolet, the library below bubbletea: a bubbletea program wakes up at least once a second.
 type keyboard struct {
 	in, out *os.File
 	term    string // $TERM

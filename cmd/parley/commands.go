@@ -51,7 +51,7 @@ func commands() []command {
 	)
 	return []command{
 		{"demo", "watch a whole conversation, with no key and no network", first, demo},
-		{"doctor", "check the setup, and what to do about each problem", start, doctorCommand},
+		{"doctor", "check the setup, and print how to fix each problem", start, doctorCommand},
 		{"init", "create a settings file, with an explanation", start, initCommand},
 		{"config", "read and change your settings", start, configCommand},
 		{"auth", "show where the credentials for the model come from, as JSON", start, authCommand},
@@ -238,7 +238,7 @@ func newFlags(p *process, name, synopsis, text string) *flagSet {
 	fs.Usage = func() {}     // and without the help
 	return &flagSet{fs, func() {
 		usage := strings.TrimSpace("parley " + name + " " + synopsis)
-		fmt.Fprintf(p.stdout, "%s\n\n%s\n", usage, strings.TrimSpace(text))
+		fmt.Fprintf(p.stdout, "%s\n\n%s\n", usage, strings.Trim(text, "\n"))
 		printFlags(p.stdout, fs)
 	}}
 }

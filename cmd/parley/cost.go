@@ -23,7 +23,7 @@ subagents and summaries are included. Without SESSION it shows the last session 
 directory. An id can be shortened, and a title can replace it.
 
   parley cost                     the last session of this directory
-  parley cost 1f2e3d4c           this session
+  parley cost 1f2e3d4c            this session
   parley cost --day today         all sessions of a day, of every directory
   parley cost --day 2026-11-15
 

@@ -90,7 +90,7 @@ voiceEnabled wheelScrollAccelerationEnabled workflowKeywordTriggerEnabled workfl
 var choices = map[string][]string{
 	"permissions.defaultMode":                  {"default", "acceptEdits", "plan", "dontAsk", "bypassPermissions", "auto", "manual", "delegate"},
 	"permissions.disableBypassPermissionsMode": {"disable"},
-	"hooks.hooks.type":                         {"command", "http", "prompt", "mcp_tool"},
+	"hooks.hooks.type":                         {"command", "http", "prompt", "agent", "mcp_tool"},
 	"hooks.hooks.onFailure":                    {"block", "ask", "continue", "allow"},
 	"hooks.hooks.shell":                        {"bash", "sh", "powershell"},
 	"effortLevel":                              {"low", "medium", "high", "xhigh", "max"},

@@ -266,7 +266,7 @@ var flagTable = []flagGroup{
 		{names: []string{"--permission-prompts"}, value: "WHO", help: "host, or none: deny calls that need an answer", kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
 		{names: []string{"--dangerously-skip-permissions"}, help: "allow every call that no rule denies", set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
 		{names: []string{"--allow-dangerously-skip-permissions"}, help: "let the host choose that mode later", set: on(func(f *Flags) *bool { return &f.AllowBypass })},
-		{names: []string{"-w", "--worktree"}, value: "NAME", help: "begin in a git worktree of its own, which is removed at the end if nothing changed in it", kind: flagNext, set: func(f *Flags, v []string) error {
+		{names: []string{"-w", "--worktree"}, value: "NAME", help: "start in a git worktree of its own, which is removed at the end if nothing changed in it", kind: flagNext, set: func(f *Flags, v []string) error {
 			f.Worktree = new(string)
 			if len(v) > 0 {
 				*f.Worktree = v[0]
