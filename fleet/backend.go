@@ -115,7 +115,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.beat.freed = make(chan struct{}, 1)
-	b.beat.held, b.beat.taking, b.beat.away = map[string]*lease{}, map[string]*lease{}, map[string]absence{}
+	b.beat.held, b.beat.taking, b.beat.seen = map[string]*lease{}, map[string]*lease{}, map[string]*sighting{}
 	if cfg.MustExist {
 		if _, err := js.KeyValue(ctx, cfg.Name+"-"+workerKV); err != nil {
 			b.stop()
@@ -126,6 +126,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 		b.stop()
 		return nil, err
 	}
+	b.beat.forget = max(2*b.cfg.Lease, 5*goneTime)
 	return b, nil
 }
 
@@ -196,8 +197,14 @@ func (b *Backend) createStreams(ctx context.Context) error {
 // create retries f until it succeeds: a new cluster has no leader yet, and another
 // process may create the same streams.
 func (b *Backend) create(ctx context.Context, f func(context.Context) error) error {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+	return retry(ctx, 5*time.Second, f)
+}
+
+// retry retries f, which may take a time for each try, until it succeeds. A request to a leader that has just died gets
+// no answer, so that time delays everything that waits for the next leader.
+func retry(ctx context.Context, each time.Duration, f func(context.Context) error) error {
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		try, cancel := context.WithTimeout(ctx, each)
 		err := f(try)
 		cancel()
 		var api *jetstream.APIError

@@ -40,6 +40,11 @@ type getRequest struct {
 // leaderGet requests one message from the leader of a stream. It is nil if there is none. Other
 // servers may not have the latest messages yet.
 func (b *Backend) leaderGet(ctx context.Context, kind string, req getRequest) (*stored, error) {
+	return b.getFrom(ctx, b.stream(kind), req)
+}
+
+// getFrom is leaderGet for any stream.
+func (b *Backend) getFrom(ctx context.Context, stream string, req getRequest) (*stored, error) {
 	var resp struct {
 		Message struct {
 			Subject string    `json:"subject"`
@@ -49,7 +54,7 @@ func (b *Backend) leaderGet(ctx context.Context, kind string, req getRequest) (*
 			Time    time.Time `json:"time"`
 		} `json:"message"`
 	}
-	err := b.call(ctx, "STREAM.MSG.GET."+b.stream(kind), req, &resp)
+	err := b.call(ctx, "STREAM.MSG.GET."+stream, req, &resp)
 	var api *apiError
 	if errors.As(err, &api) && api.ErrCode == codeNotFound {
 		return nil, nil
@@ -60,7 +65,7 @@ func (b *Backend) leaderGet(ctx context.Context, kind string, req getRequest) (*
 	m := &stored{subject: resp.Message.Subject, seq: resp.Message.Seq, time: resp.Message.Time, data: resp.Message.Data}
 	if len(resp.Message.Header) > 0 {
 		if m.header, err = nats.DecodeHeadersMsg(resp.Message.Header); err != nil {
-			return nil, fmt.Errorf("fleet: message %d of %s cannot be read: %w", m.seq, b.stream(kind), err)
+			return nil, fmt.Errorf("fleet: message %d of %s cannot be read: %w", m.seq, stream, err)
 		}
 	}
 	return m, nil

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,8 +18,8 @@ import (
 
 // A lease determines who runs a session, for liveness: safety comes from the fence of the log. All
 // leases of a process last as long as its single entry in the bucket of workers, which it renews
-// and which expires by the servers' clock. A process that has an entry but does not answer,
-// because its connection is gone, has died.
+// and which expires. A process that has an entry but no connection has died. A process answers which
+// sessions it holds, so a lease that it has lost is free although it is alive.
 
 // A holder is the value of a lease.
 type holder struct {
@@ -46,10 +48,11 @@ type WorkerInfo struct {
 type beat struct {
 	mu      sync.Mutex
 	started bool
-	held    map[string]*lease  // by session
-	taking  map[string]*lease  // leases that others may see as ours, but which are not held yet
-	away    map[string]absence // other processes that do not answer, by id
-	freed   chan struct{}      // holds a token when a lease was given up
+	held    map[string]*lease    // by session
+	taking  map[string]*lease    // leases that others may see as ours, but which are not held yet
+	seen    map[string]*sighting // other processes, by id
+	forget  time.Duration        // how long a sighting is remembered
+	freed   chan struct{}        // holds a token when a lease was given up
 	info    WorkerInfo
 	files   *workspace.Manager // nil if there are no workspaces
 }
@@ -75,7 +78,7 @@ func (b *Backend) startBeat(ctx context.Context) error {
 	b.beat.info.ID, b.beat.info.Name, b.beat.info.Since = b.id, b.cfg.Worker, time.Now().UTC()
 	sub, err := b.nc.Subscribe(b.workerSubject(b.id), func(m *nats.Msg) {
 		if m.Reply != "" {
-			m.Respond(nil)
+			m.Respond([]byte(strings.Join(b.beat.notHeld(strings.Fields(string(m.Data))), "\n")))
 			return
 		}
 		b.beat.lose(string(m.Data)) // another process has taken over this session
@@ -100,7 +103,7 @@ func (b *Backend) putBeat(ctx context.Context, info WorkerInfo) error {
 	if err != nil {
 		return err
 	}
-	return b.create(ctx, func(ctx context.Context) error {
+	return retry(ctx, tryTime, func(ctx context.Context) error {
 		_, err := b.workers.Put(ctx, b.id, data)
 		return err
 	})
@@ -242,7 +245,7 @@ func (l *lease) Close() error {
 		// lease.
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
 		defer cancel()
-		l.b.create(ctx, func(ctx context.Context) error {
+		retry(ctx, tryTime, func(ctx context.Context) error {
 			err := l.b.leases.Purge(ctx, l.id, jetstream.LastRevision(l.revision), jetstream.PurgeTTL(markerTime))
 			if isWrongRevision(err) {
 				return nil
@@ -281,7 +284,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		return nil, hub.ErrLocked // this process is about to have it
 	}
 	defer b.beat.taken(l)
-	err = b.create(ctx, func(ctx context.Context) (err error) {
+	err = retry(ctx, tryTime, func(ctx context.Context) (err error) {
 		if l.revision, err = b.leases.Create(ctx, id, value); !isWrongRevision(err) {
 			return err
 		}
@@ -298,7 +301,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 			return hub.ErrLocked
 		}
 		if by.ID != b.id {
-			if alive, err := b.alive(ctx, by.ID); alive || err != nil {
+			if free, err := b.free(ctx, by.ID, id); !free || err != nil {
 				return errors.Join(hub.ErrLocked, err)
 			}
 		}
@@ -342,32 +345,31 @@ func (t *beat) taken(l *lease) {
 	delete(t.taking, l.id)
 }
 
+// notHeld returns which of some sessions this process neither holds nor is acquiring.
+func (t *beat) notHeld(ids []string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(ids, func(id string) bool { return t.held[id] != nil || t.taking[id] != nil })
+}
+
 func (t *beat) holds(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.held[id] != nil
 }
 
-// alive reports whether a process can still run its sessions: its entry has not expired, and it
-// answers. A paused process does not answer but has a connection, so its entry decides; a killed
-// process has no connection, which is known at once.
-func (b *Backend) alive(ctx context.Context, id string) (bool, error) {
-	_, err := b.workers.Get(ctx, id)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	for !b.gone(ctx, id) {
-		if _, away := b.beat.awaySince(id); !away {
-			return true, nil
+// free reports whether a session can be taken from a process, which has its lease. It waits while the process may be
+// reconnecting.
+func (b *Backend) free(ctx context.Context, process, id string) (bool, error) {
+	for {
+		state, given := b.look(ctx, process, []string{id})
+		if state != reconnecting {
+			return state == dead || len(given) > 0, ctx.Err()
 		}
-		if err := sleep(ctx, goneTime/3); err != nil {
+		if err := sleep(ctx, goneTime/4); err != nil {
 			return false, err
 		}
 	}
-	return false, nil
 }
 
 // The sessions of a process are taken over only if nobody answers for it for goneTime: it may be
@@ -378,44 +380,122 @@ const (
 	answerTime = 500 * time.Millisecond
 )
 
-// An absence is the time for which nobody has answered for a process, as far as this process
-// knows.
-type absence struct{ since, until time.Time }
+// A condition is what this process knows about another one.
+type condition int
 
-// gone checks once for a process. It reports whether nobody has answered for it for goneTime.
-func (b *Backend) gone(ctx context.Context, id string) bool {
-	began := time.Now()
-	try, cancel := context.WithTimeout(ctx, answerTime)
-	_, err := b.nc.RequestWithContext(try, b.workerSubject(id), nil)
-	cancel()
-	t := &b.beat
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !errors.Is(err, nats.ErrNoResponders) {
-		delete(t.away, id)
-		return false
-	}
-	now := time.Now()
-	for other, a := range t.away { // not checked lately: it may have returned meanwhile
-		if now.Sub(a.until) > 5*goneTime {
-			delete(t.away, other)
-		}
-	}
-	a, known := t.away[id]
-	if !known {
-		a.since = began
-	}
-	a.until = now
-	t.away[id] = a
-	return now.Sub(a.since) >= goneTime
+const (
+	alive        condition = iota
+	silent                 // it has a connection and does not answer: it is slow or paused
+	reconnecting           // nobody answers for it, but that may change
+	dead                   // its sessions can be taken over
+)
+
+// A sighting is when and how this process has last seen another one, by its own clock.
+type sighting struct {
+	at     time.Time // when it was looked for
+	absent time.Time // since when nobody answers for it
+	died   time.Time // when it was found dead
+	seq    uint64    // of its entry
+	since  time.Time // when this process first saw that entry
 }
 
-// awaySince returns since when nobody answers for a process.
-func (t *beat) awaySince(id string) (time.Time, bool) {
+// look looks once for a process. It also returns which of some sessions that process does not hold.
+//
+// A process that answers is alive, whatever its entry says: servers whose clocks differ do not agree when an entry
+// expires. A paused process has a connection but does not answer: it is dead when its entry has expired or was not renewed for
+// the length of a lease, by the clock of this process. A killed process has no connection, which is known at once.
+func (b *Backend) look(ctx context.Context, id string, sessions []string) (state condition, given []string) {
+	t, began := &b.beat, time.Now()
+	if t.foundDead(id, answerTime) {
+		return dead, nil
+	}
+	try, cancel := context.WithTimeout(ctx, answerTime)
+	resp, err := b.nc.RequestWithContext(try, b.workerSubject(id), []byte(strings.Join(sessions, "\n")))
+	cancel()
+	switch {
+	case err == nil:
+		t.see(id, func(s *sighting) { s.absent, s.died = time.Time{}, time.Time{} })
+		return alive, strings.Fields(string(resp.Data))
+	case ctx.Err() != nil:
+		return alive, nil // nothing is known
+	}
+	state = silent
+	t.see(id, func(s *sighting) {
+		if !errors.Is(err, nats.ErrNoResponders) {
+			s.absent = time.Time{}
+			return
+		}
+		if s.absent.IsZero() {
+			s.absent = began
+		}
+		if state = reconnecting; time.Since(s.absent) >= goneTime {
+			state = dead
+		}
+	})
+	if state != dead {
+		limit, cancel := context.WithTimeout(ctx, tryTime)
+		entry, err := b.getFrom(limit, "KV_"+b.cfg.Name+"-"+workerKV, getRequest{LastFor: "$KV." + b.cfg.Name + "-" + workerKV + "." + id})
+		cancel()
+		if err != nil {
+			return state, nil
+		}
+		if entry == nil || entry.header.Get("KV-Operation") != "" || t.stale(id, entry.seq, b.cfg.Lease) {
+			state = dead
+		}
+	}
+	if state == dead {
+		t.see(id, func(s *sighting) { s.died = time.Now() })
+	}
+	return state, nil
+}
+
+// see changes the sighting of a process.
+func (t *beat) see(id string, change func(*sighting)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a, ok := t.away[id]
-	return a.since, ok
+	now := time.Now()
+	for other, s := range t.seen {
+		if now.Sub(s.at) > t.forget {
+			delete(t.seen, other)
+		}
+	}
+	s := t.seen[id]
+	if s == nil {
+		s = new(sighting)
+		t.seen[id] = s
+	}
+	if now.Sub(s.at) > 5*goneTime { // it may have returned meanwhile
+		s.absent = time.Time{}
+	}
+	s.at = now
+	change(s)
+}
+
+// foundDead reports whether a process was found dead within the last time, and has not answered since.
+func (t *beat) foundDead(id string, within time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.seen[id]
+	return s != nil && time.Since(s.died) < within
+}
+
+// stale records the entry of a process, and reports whether that entry is the same for the length of a lease.
+func (t *beat) stale(id string, seq uint64, lease time.Duration) (yes bool) {
+	t.see(id, func(s *sighting) {
+		if seq > s.seq {
+			s.seq, s.since = seq, time.Now()
+		}
+		yes = time.Since(s.since) >= lease
+	})
+	return yes
+}
+
+// doubted reports whether a process did not answer when this process looked for it last.
+func (t *beat) doubted(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.seen[id]
+	return s != nil && !s.absent.IsZero()
 }
 
 // Workers returns the live processes.
@@ -428,6 +508,7 @@ func (b *Backend) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 		var w WorkerInfo
 		if m.header.Get("KV-Operation") == "" && json.Unmarshal(m.data, &w) == nil {
 			all = append(all, w)
+			b.beat.stale(w.ID, m.seq, b.cfg.Lease)
 		}
 	}
 	return all, nil

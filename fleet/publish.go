@@ -29,7 +29,9 @@ const (
 const (
 	codeWrongSequence = 10071 // a definite rejection, with the last sequence
 	codeInFlight      = 10164 // the previous message is being stored: repeat the same bytes
+	codeInProcess     = 10158 // an earlier try is being stored: repeat the same bytes
 	codeNotFound      = 10037
+	codeUnavailable   = 10008 // there is no leader
 	codeMaxPerSubject = 10077
 )
 
@@ -46,12 +48,15 @@ func (e *apiError) Error() string {
 	if e.ErrCode == 10023 || e.ErrCode == 10047 || e.ErrCode == 10028 || strings.Contains(text, "no space left") {
 		text += "; the disk or the storage limit of the NATS server is full: free space, then the work continues"
 	}
+	if e.ErrCode == codeUnavailable {
+		text += "; the majority or the link is down"
+	}
 	return fmt.Sprintf("JetStream error %d: %s", e.ErrCode, text)
 }
 
 // passing reports whether retrying a request can help.
 func (e *apiError) passing() bool {
-	return e.Code == 503 && e.ErrCode != codeMaxPerSubject || e.ErrCode == codeInFlight
+	return e.Code == 503 && e.ErrCode != codeMaxPerSubject || e.ErrCode == codeInFlight || e.ErrCode == codeInProcess
 }
 
 // A sequenceError reports that a subject does not end where the writer expected.
@@ -62,7 +67,7 @@ func (e *sequenceError) Error() string {
 }
 
 // tryTime is how long one request may take before it is retried.
-const tryTime = 2 * time.Second
+const tryTime = time.Second
 
 // request sends a message until there is an answer, for at most the length of a lease.
 // It sends the same bytes each time.
@@ -114,8 +119,11 @@ func (b *Backend) call(ctx context.Context, subject string, in, out any) error {
 		if failed.Error == nil {
 			return json.Unmarshal(resp.Data, out)
 		}
-		if refused = failed.Error; !refused.passing() || sleep(limit, wait) != nil {
+		if refused = failed.Error; !refused.passing() {
 			return refused
+		}
+		if sleep(limit, wait) != nil {
+			return b.gaveUp(ctx, limit, refused, nil)
 		}
 		b.metrics.Retries.Add(1)
 	}
@@ -151,8 +159,11 @@ func (b *Backend) publish(ctx context.Context, msg *nats.Msg) (seq uint64, dupli
 			return 0, false, ack.Error
 		}
 		b.metrics.Retries.Add(1)
-		if refused = ack.Error; sleep(limit, wait) != nil {
-			return 0, false, b.gaveUp(ctx, limit, refused, nil)
+		if ack.Error.ErrCode != codeInProcess { // which only says that no majority has stored it yet
+			refused = ack.Error
+		}
+		if sleep(limit, wait) != nil {
+			return 0, false, b.gaveUp(ctx, limit, refused, ack.Error)
 		}
 	}
 }

@@ -53,7 +53,11 @@ func StartServer(cfg ServerConfig) (*server.Server, error) {
 	return s, nil
 }
 
+// ReconnectWait is how long a client should wait before it connects to the same server again. After a second without a
+// connection, others take over its sessions.
+const ReconnectWait = 100 * time.Millisecond
+
 // Connect connects to a server in this process, without a network.
 func Connect(s *server.Server, opts ...nats.Option) (*nats.Conn, error) {
-	return nats.Connect("", append([]nats.Option{nats.InProcessServer(s), nats.MaxReconnects(-1)}, opts...)...)
+	return nats.Connect("", append([]nats.Option{nats.InProcessServer(s), nats.MaxReconnects(-1), nats.ReconnectWait(ReconnectWait)}, opts...)...)
 }

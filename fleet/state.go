@@ -19,7 +19,7 @@ const stateKV = "state"
 
 // getState reads an entry of the bucket. The revision is 0 if there is none.
 func (b *Backend) getState(ctx context.Context, key string, v any) (revision uint64, err error) {
-	err = b.create(ctx, func(ctx context.Context) error {
+	err = retry(ctx, tryTime, func(ctx context.Context) error {
 		e, err := b.state.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			return nil

@@ -80,7 +80,7 @@ func (b *Backend) scan(ctx context.Context, stream, filter string, headersOnly b
 		info := c.CachedInfo()
 		defer b.js.DeleteConsumer(context.WithoutCancel(ctx), stream, info.Name)
 		for left := info.NumPending; left > 0; {
-			batch, err := c.Fetch(int(min(left, 5000)), jetstream.FetchMaxWait(tryTime))
+			batch, err := c.Fetch(int(min(left, 5000)), jetstream.FetchMaxWait(2*time.Second))
 			if err != nil {
 				return err
 			}

@@ -27,7 +27,7 @@ type Worker struct {
 	grants   map[string]*grant
 	seen     map[string]time.Time // since when sessions wait that suit another worker better
 	draining bool
-	suspects bool // some workers may have died; only Run uses it
+	suspects bool // some workers may have died or be paused; only Run uses it
 }
 
 // A grant allows the hub to run a session that has work to do. The lease is held until the
@@ -227,7 +227,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 	if err != nil {
 		return err
 	}
-	dead, err := w.deadHolders(ctx, queued, held)
+	free, err := w.freeSessions(ctx, queued, held)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 				continue
 			}
 		} else if ok { // a lease that this process has lost is free
-			if !dead[by.ID] {
+			if !free[id] {
 				continue
 			}
 		}
@@ -274,19 +274,20 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 // often enough however many there are.
 const mostAsked = 16
 
-// deadHolders returns which of the processes that hold sessions with work have died. It does not wait:
-// processes that do not answer are checked again soon.
-func (w *Worker) deadHolders(ctx context.Context, queued []*stored, held map[string]holder) (map[string]bool, error) {
-	others := map[string]bool{}
+// freeSessions returns which of the sessions that have work and a holder can be claimed, because the holder has died or
+// has lost them. It does not wait: processes that do not answer are checked again soon.
+func (w *Worker) freeSessions(ctx context.Context, queued []*stored, held map[string]holder) (map[string]bool, error) {
+	others := map[string][]string{}
 	for _, m := range queued {
-		if h, ok := held[idOf(m.subject)]; ok && h.ID != w.b.id {
-			others[h.ID] = true
+		id := idOf(m.subject)
+		if h, ok := held[id]; ok && h.ID != w.b.id {
+			others[h.ID] = append(others[h.ID], id)
 		}
 	}
-	dead := map[string]bool{}
+	free := map[string]bool{}
 	w.suspects = false
 	if len(others) == 0 {
-		return dead, nil
+		return free, nil
 	}
 	workers, err := w.b.Workers(ctx)
 	if err != nil {
@@ -299,30 +300,27 @@ func (w *Worker) deadHolders(ctx context.Context, queued []*stored, held map[str
 	var asking sync.WaitGroup
 	var mu sync.Mutex
 	asked := 0
-	for id := range others { // in any order
-		if !there[id] { // its entry has expired
-			dead[id] = true
-			continue
-		}
-		_, away := w.b.beat.awaySince(id)
-		if !away {
+	for process, ids := range others { // in any order
+		if there[process] && !w.b.beat.doubted(process) {
 			if asked++; asked > mostAsked {
 				continue
 			}
 		}
 		asking.Go(func() {
-			gone := w.b.gone(ctx, id)
-			_, away := w.b.beat.awaySince(id)
+			state, given := w.b.look(ctx, process, ids)
+			if state == dead {
+				given = ids
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			if gone {
-				dead[id] = true
+			for _, id := range given {
+				free[id] = true
 			}
-			w.suspects = w.suspects || away && !gone
+			w.suspects = w.suspects || state == silent || state == reconnecting
 		})
 	}
 	asking.Wait()
-	return dead, nil
+	return free, nil
 }
 
 // claim acquires the lease of a session, and makes the hub open it.

@@ -182,7 +182,7 @@ func (w *Worker) better(ctx context.Context, id string, workers *[]WorkerInfo) (
 	own := w.b.beat.describe()
 	mine := p.fits(&own)
 	for i := range *workers {
-		if x := &(*workers)[i]; x.ID != w.b.id && x.Sessions < x.Slots && p.fits(x) > mine {
+		if x := &(*workers)[i]; x.ID != w.b.id && x.Sessions < x.Slots && p.fits(x) > mine && !w.b.beat.foundDead(x.ID, w.b.cfg.Lease) {
 			return w.waited(id) < warmTime, nil
 		}
 	}

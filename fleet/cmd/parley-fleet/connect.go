@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/parley-go/parley/fleet"
 )
 
 // natsFlags are the flags for the connection to NATS: the credentials are NATS's own.
@@ -32,7 +33,7 @@ func (n *natsFlags) add(fs *flag.FlagSet) {
 
 // options returns the options of NATS.
 func (n *natsFlags) options(name string) ([]nats.Option, error) {
-	opts := []nats.Option{nats.Name(name), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(false)}
+	opts := []nats.Option{nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(fleet.ReconnectWait), nats.RetryOnFailedConnect(false)}
 	if n.creds != "" {
 		opts = append(opts, nats.UserCredentials(n.creds))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -254,7 +255,7 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 	var problems []string
 	complain := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	prompts, lost, entries, stale, ended, unknown := 0, 0, 0, 0, 0, 0
-	var takeovers, resumed []time.Duration
+	var takeovers, resumed []takeover
 	for i, id := range l.sessions {
 		var n, epoch uint64
 		owner, over := "", map[string]int{}
@@ -274,8 +275,8 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 				var o hub.Owner
 				json.Unmarshal(e.Data, &o)
 				if o.Hub != owner {
-					takeovers = append(takeovers, since(w.killed[owner], e.Time)...)
-					resumed = append(resumed, since(w.paused[owner], e.Time)...)
+					takeovers = append(takeovers, w.since(w.killed[owner], e.Time)...)
+					resumed = append(resumed, w.since(w.paused[owner], e.Time)...)
 				}
 				owner, epoch = o.Hub, e.N
 			}
@@ -333,37 +334,54 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 	return nil
 }
 
-// printTakeovers prints how long it took until another worker had a session.
-func (w *world) printTakeovers(takeovers, resumed []time.Duration) {
-	resumed = slices.DeleteFunc(resumed, func(d time.Duration) bool { return d > w.lease+pauseMore }) // they have another reason
-	fmt.Printf("takeover after a kill: %s; after a pause: %s\n", summary(takeovers), summary(resumed))
+// A takeover is how long it took until another worker had a session.
+type takeover struct {
+	took time.Duration
+	node bool // a node was down or cut off meanwhile: writes wait for the election of a leader
+}
+
+// printTakeovers prints how long takeovers took.
+func (w *world) printTakeovers(killed, paused []takeover) {
+	paused = slices.DeleteFunc(paused, func(t takeover) bool { return t.took > w.lease+pauseMore }) // they have another reason
 	for _, x := range []struct {
-		name string
-		all  []time.Duration
-		most time.Duration
-	}{{"takeover after a worker was killed, p50", takeovers, 3 * time.Second}, {"takeover after a worker was paused, p50", resumed, w.lease + 2*time.Second}} {
+		fault string
+		all   []takeover
+		most  time.Duration
+	}{{"killed", killed, 3 * time.Second}, {"paused", paused, w.lease + 2*time.Second}} {
+		calm := slices.DeleteFunc(slices.Clone(x.all), func(t takeover) bool { return t.node })
+		fmt.Printf("takeover after a worker was %s: %s; while all nodes were up: %s\n", x.fault, summary(x.all), summary(calm))
 		if len(x.all) > 0 {
-			fmt.Println(bar{x.name, x.all[len(x.all)/2].Seconds(), x.most.Seconds(), "s"})
+			fmt.Println(bar{"takeover after a worker was " + x.fault + ", p50", middle(x.all).Seconds(), x.most.Seconds(), "s"})
 		}
 	}
 }
 
-// since returns how long ago the last of some times was, if within the last minute.
-func since(times []time.Time, at time.Time) (d []time.Duration) {
-	for _, t := range times {
-		if gap := at.Sub(t); gap > -time.Second && gap < time.Minute {
-			d = []time.Duration{max(gap, 0)}
+// since returns how long ago the last of some faults was, if within the last minute.
+func (w *world) since(faults []time.Time, at time.Time) (all []takeover) {
+	for _, t := range faults {
+		if gap := at.Sub(t); gap >= 0 && gap < time.Minute { // earlier, the worker had given the session back
+			node := slices.ContainsFunc(w.nodeFaults, func(f [2]time.Time) bool { return f[0].Before(at) && f[1].Add(electionTime).After(t) })
+			all = []takeover{{gap, node}}
 		}
 	}
-	return d
+	return all
 }
 
-func summary(all []time.Duration) string {
+// electionTime is how long the election of a leader takes at most.
+const electionTime = 9 * time.Second
+
+// middle sorts takeovers and returns their median.
+func middle(all []takeover) time.Duration {
+	slices.SortFunc(all, func(a, b takeover) int { return cmp.Compare(a.took, b.took) })
+	return all[len(all)/2].took
+}
+
+func summary(all []takeover) string {
 	if len(all) == 0 {
 		return "none"
 	}
-	slices.Sort(all)
-	return fmt.Sprintf("p50 %v, max %v of %d", all[len(all)/2].Round(100*time.Millisecond), all[len(all)-1].Round(100*time.Millisecond), len(all))
+	half := middle(all)
+	return fmt.Sprintf("p50 %v, max %v of %d", half.Round(100*time.Millisecond), all[len(all)-1].took.Round(100*time.Millisecond), len(all))
 }
 
 // readLedger looks for duplicate effects.

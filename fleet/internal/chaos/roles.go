@@ -50,7 +50,7 @@ func runWorker(ctx context.Context, text string) error {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		return err
 	}
-	nc, err := nats.Connect(spec.URLs, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
+	nc, err := nats.Connect(spec.URLs, nats.MaxReconnects(-1), nats.ReconnectWait(fleet.ReconnectWait), nats.RetryOnFailedConnect(true))
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ type world struct {
 	leaderKills, machineKills            int                    // of the node kills
 	killed                               map[string][]time.Time // workers, by name
 	paused                               map[string][]time.Time
+	nodeFaults                           [][2]time.Time // when nodes were down or cut off
 }
 
 // A process is a process that chaos starts and restarts.
@@ -170,7 +171,7 @@ func newWorld(ctx context.Context, dir string, lease time.Duration, r *rand.Rand
 		w.nodes = append(w.nodes, p)
 	}
 	for i := range 3 { // one client for each node
-		nc, err := nats.Connect("nats://"+clients[i], nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true), nats.IgnoreDiscoveredServers())
+		nc, err := nats.Connect("nats://"+clients[i], nats.MaxReconnects(-1), nats.ReconnectWait(fleet.ReconnectWait), nats.RetryOnFailedConnect(true), nats.IgnoreDiscoveredServers())
 		if err != nil {
 			return nil, err
 		}
@@ -263,6 +264,7 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 	all.Go(func() {
 		for pause(end, 6*time.Second); end.Err() == nil; pause(end, time.Duration(8000+forNodes.IntN(6000))*time.Millisecond) {
 			i := forNodes.IntN(3)
+			began := time.Now()
 			if w.nodeKills <= w.partitions {
 				var machine []*process
 				switch w.nodeKills % 3 {
@@ -286,12 +288,14 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 					p.start(w.exe)
 					p.mu.Unlock()
 				}
+				w.nodeFaults = append(w.nodeFaults, [2]time.Time{began, time.Now()})
 				continue
 			}
 			w.partitions++
 			w.isolate(i, true)
 			pause(ctx, time.Duration(4000+forNodes.IntN(8000))*time.Millisecond)
 			w.isolate(i, false)
+			w.nodeFaults = append(w.nodeFaults, [2]time.Time{began, time.Now()})
 		}
 	})
 	all.Wait()
