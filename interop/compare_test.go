@@ -149,10 +149,31 @@ func compareAll(t *testing.T, d Driver, a, b string, names ...string) []Differen
 	return all
 }
 
-// recordOnce is [Record] with a cache: if PARLEY_INTEROP_CACHE names a directory, it
-// uses what was recorded there before, because the official CLI does not change while
-// ours is being fixed.
+// A recording is what the official CLI did in a scenario, and the tests that used it.
+type recording struct {
+	outcome *Outcome
+	tests   []string
+}
+
+// recordings holds the recordings of this process by scenario, driver and CLI.
+var recordings sync.Map
+
+// recordOnce is [Record] for several tests: each uses a recording once, so that a repeated test records again. If
+// PARLEY_INTEROP_CACHE names a directory, it uses what was recorded there before, because the official CLI does not
+// change while ours is being fixed.
 func recordOnce(ctx context.Context, t *testing.T, s *Scenario, d Driver, cli, dir string) *Outcome {
+	key := [3]string{s.Name, d.Name(), cli}
+	test, _, _ := strings.Cut(t.Name(), "/")
+	if r, ok := recordings.Load(key); ok && !slices.Contains(r.(recording).tests, test) {
+		recordings.Store(key, recording{r.(recording).outcome, append(r.(recording).tests, test)})
+		return r.(recording).outcome
+	}
+	o := record(ctx, t, s, d, cli, dir)
+	recordings.Store(key, recording{o, []string{test}})
+	return o
+}
+
+func record(ctx context.Context, t *testing.T, s *Scenario, d Driver, cli, dir string) *Outcome {
 	cache := os.Getenv("PARLEY_INTEROP_CACHE")
 	if cache == "" {
 		return Record(ctx, s, d, cli, dir)

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,11 +52,71 @@ func (p Peers) TypeScript(here string) Driver {
 // Python returns the driver with the official Python SDK, or [PythonStandIn] if that is
 // not installed.
 func (p Peers) Python(here string) Driver {
-	python := filepath.Join(p.Dir, "venv", "bin", "python")
-	if exec.Command(python, "-c", "import claude_agent_sdk").Run() != nil {
+	command := []string{filepath.Join(p.Dir, "venv", "bin", "python"), filepath.Join(here, "py", "driver.py"), "--serve"}
+	start := func() (*forks, error) { return startForks(command) }
+	once, _ := pythons.LoadOrStore(strings.Join(command, " "), sync.OnceValues(start))
+	f, err := once.(func() (*forks, error))()
+	if err != nil {
 		return PythonStandIn{}
 	}
-	return &program{name: "py", command: []string{python, filepath.Join(here, "py", "driver.py")}}
+	return f
+}
+
+// pythons has the drivers of this process by their commands.
+var pythons sync.Map
+
+// forks is a Python driver that imports the SDK once, which takes a second, and plays each job in a fork of itself. It
+// ends with this process, which holds its input.
+type forks struct {
+	stdin   io.Closer
+	address string
+}
+
+func startForks(command []string) (*forks, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(err, cmd.Wait())
+	}
+	return &forks{stdin, strings.TrimSpace(line)}, nil
+}
+
+func (f *forks) Name() string { return "py" }
+
+func (f *forks) Drive(ctx context.Context, job *Job) ([]Event, error) {
+	file, remove, err := jobFile(job)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", f.address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	// The end of the input asks the SDK to end, so that it ends its CLI.
+	defer context.AfterFunc(ctx, func() {
+		conn.(*net.TCPConn).CloseWrite()
+		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	})()
+	if _, err := fmt.Fprintln(conn, file); err != nil {
+		return nil, err
+	}
+	out, failed := io.ReadAll(conn)
+	said, _ := os.ReadFile(file + ".stderr")
+	return events("py", out, failed, said)
 }
 
 // A program is a driver in another language.
@@ -66,19 +128,11 @@ type program struct {
 func (p *program) Name() string { return p.name }
 
 func (p *program) Drive(ctx context.Context, job *Job) ([]Event, error) {
-	dir, err := os.MkdirTemp("", "job")
+	file, remove, err := jobFile(job)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	data, err := json.Marshal(job)
-	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(dir, "job.json")
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		return nil, err
-	}
+	defer remove()
 	cmd := exec.CommandContext(ctx, p.command[0], append(p.command[1:], file)...)
 	// Ask the SDK to end, so that it ends its CLI before anything is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -86,16 +140,35 @@ func (p *program) Drive(ctx context.Context, job *Job) ([]Event, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	failed := cmd.Run()
+	return events(p.name, stdout.Bytes(), failed, stderr.Bytes())
+}
+
+// jobFile writes the job into a file.
+func jobFile(job *Job) (file string, remove func(), err error) {
+	data, err := json.Marshal(job)
+	if err != nil {
+		return "", nil, err
+	}
+	dir, err := os.MkdirTemp("", "job")
+	if err != nil {
+		return "", nil, err
+	}
+	file = filepath.Join(dir, "job.json")
+	return file, func() { os.RemoveAll(dir) }, os.WriteFile(file, data, 0o600)
+}
+
+// events returns the events in the output of a driver.
+func events(driver string, out []byte, failed error, stderr []byte) ([]Event, error) {
 	var events []Event
-	for line := range bytes.Lines(stdout.Bytes()) {
+	for line := range bytes.Lines(out) {
 		var e Event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return events, fmt.Errorf("%s driver: %w in %.200q", p.name, err, line)
+			return events, fmt.Errorf("%s driver: %w in %.200q", driver, err, line)
 		}
 		events = append(events, e)
 	}
 	if failed != nil || len(events) == 0 || events[len(events)-1].Kind() != "end" {
-		return events, fmt.Errorf("%s driver: %w, and it says: %s", p.name, cmp(failed, errors.New("it did not come to its end")), stderr.String())
+		return events, fmt.Errorf("%s driver: %w, and it says: %s", driver, cmp(failed, errors.New("it did not come to its end")), stderr)
 	}
 	return events, nil
 }

@@ -99,7 +99,12 @@ func playAll(t *testing.T, d Driver, cli string, names ...string) {
 				skipLacking(t, s)
 			}
 			ctx := testwait.Context(t)
-			o := Play(ctx, s, d, cli, t.TempDir())
+			var o *Outcome
+			if d == (GoSDK{}) && cli != os.Getenv("PARLEY_CLI") && len(few()) > 0 && !slices.Contains(few(), s.Name) {
+				o = recordOnce(ctx, t, s, d, cli, t.TempDir()) // TestParleyLikeClaude has it
+			} else {
+				o = Play(ctx, s, d, cli, t.TempDir())
+			}
 			for _, p := range o.Problems {
 				t.Error(p)
 			}

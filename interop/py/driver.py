@@ -2,7 +2,8 @@
 
 It prints what the SDK's user sees, one JSON object a line. The scenario is the
 first argument (JSON, or a file) or standard input; interop/README.md has the
-format. Names of options and methods are those of the TypeScript SDK, turned
+format. With --serve it prints an address of loopback instead, and plays the
+file that each connection names. Names of options and methods are those of the TypeScript SDK, turned
 into this SDK's own here.
 """
 
@@ -11,7 +12,11 @@ import dataclasses
 import json
 import os
 import re
+import select
+import signal
+import socket
 import sys
+import threading
 import time
 
 import claude_agent_sdk as sdk
@@ -287,8 +292,7 @@ async def drive(scenario):
         await Inbox().fill(sdk.query(prompt=scenario["prompt"], options=options))
 
 
-def main():
-    given = sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read()
+def play(given):
     if os.path.exists(given):
         with open(given, encoding="utf-8") as file:
             given = file.read()
@@ -301,5 +305,35 @@ def main():
     show("end", failed=failed)
 
 
+def serve():
+    """Plays each scenario in a process of its own, a fork, because importing the SDK takes a second."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    server = socket.create_server(("127.0.0.1", 0))
+    print("%s:%d" % server.getsockname(), flush=True)
+    while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
+        connection = server.accept()[0]
+        if os.fork() == 0:
+            server.close()
+            return fork(connection)
+        connection.close()
+
+
+def fork(connection):
+    global start
+    start = time.monotonic()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    file = connection.makefile().readline().strip()
+    with open(file + ".stderr", "w") as stderr:
+        os.dup2(stderr.fileno(), 2)
+    os.dup2(connection.fileno(), 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # The end of the connection is an interrupt.
+    threading.Thread(target=lambda: (connection.recv(1), os.kill(os.getpid(), signal.SIGINT)), daemon=True).start()
+    play(file)
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--serve"]:
+        serve()
+    else:
+        play(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read())
