@@ -35,12 +35,18 @@ type agentProcess struct {
 func TestEnds(t *testing.T) {
 	shipped = filepath.Join(t.TempDir(), "parley")
 	build(t, shipped)
+	for name, f := range onlyHere {
+		t.Run(name, f)
+	}
 	t.Run("signals", testSignals)
 	t.Run("unread", testUnreadOutput)
 	t.Run("killed", testKilled)
 }
 
-var shipped string // the command that TestEnds built
+var (
+	shipped  string                            // the command that TestEnds built
+	onlyHere = map[string]func(t *testing.T){} // tests of one system
+)
 
 // startAgent starts the command in dir. The script has the answers of the model.
 func startAgent(t *testing.T, dir, script string, args ...string) *agentProcess {
@@ -52,7 +58,7 @@ func startAgent(t *testing.T, dir, script string, args ...string) *agentProcess 
 	a := &agentProcess{t: t, lines: make(chan wire.Message, 1000), stderr: new(bytes.Buffer)}
 	a.cmd = exec.Command(shipped, append([]string{"--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--provider", "script", "--script", file}, args...)...)
 	a.cmd.Dir, a.cmd.Stderr = dir, a.stderr
-	a.cmd.Env = []string{"HOME=" + filepath.Join(dir, "home"), "PATH=" + os.Getenv("PATH"), "IS_SANDBOX=1"}
+	a.cmd.Env = []string{"HOME=" + filepath.Join(dir, "home"), "PATH=" + os.Getenv("PATH"), "IS_SANDBOX=1", "TMPDIR=" + os.TempDir()}
 	var err error
 	if a.stdin, err = a.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
