@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -68,8 +69,12 @@ func Add(ctx context.Context, dir, name string) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worktree: %s is not a directory of the repository: %w", folder, err)
 	}
-	made.Close()
-	if err := ignore(ctx, t.Main); err != nil {
+	defer made.Close()
+	common, err := commonDir(ctx, t.Main)
+	if err != nil {
+		return nil, err
+	}
+	if err := ignore(ctx, t.Main, common); err != nil {
 		return nil, err
 	}
 	t.Dir = filepath.Join(folder, name)
@@ -78,12 +83,86 @@ func Add(ctx context.Context, dir, name string) (*Tree, error) {
 		return nil, fmt.Errorf("worktree: the repository of %s has no commit to begin at", dir)
 	}
 	t.Base = strings.TrimSpace(head)
-	if _, err := git(ctx, dir, "worktree", "add", "-q", "-b", t.Branch, "--", t.Dir, t.Base); err != nil {
+	if _, err := git(ctx, dir, "worktree", "add", "-q", "--no-checkout", "-b", t.Branch, "--", t.Dir, t.Base); err != nil {
 		return nil, err
 	}
-	gitDir, err := git(ctx, t.Dir, "rev-parse", "--absolute-git-dir")
-	t.gitDir = strings.TrimSuffix(gitDir, "\n")
-	return t, err
+	if err := t.checkOut(ctx, made, common); err != nil {
+		t.undo(ctx, common)
+		return nil, err
+	}
+	return t, nil
+}
+
+// checkOut puts the files into a new worktree. A command can replace the folder by a link at
+// any moment, and git follows it. So git gets the directory only once it is known to be in the
+// folder, and by a handle where the system can do that.
+func (t *Tree) checkOut(ctx context.Context, folder *os.Root, common string) error {
+	name := filepath.Base(t.Dir)
+	replaced := fmt.Errorf("worktree: %s was replaced while the worktree was created", filepath.Dir(t.Dir))
+	if info, err := folder.Lstat(name); err != nil || !info.IsDir() {
+		return replaced
+	}
+	dir, err := folder.Open(name)
+	if err != nil {
+		return replaced
+	}
+	defer dir.Close()
+	text, err := folder.ReadFile(filepath.Join(name, ".git"))
+	if err != nil {
+		return replaced
+	}
+	if t.gitDir = linked(t.Dir, text); t.gitDir == "" || !sameFile(filepath.Dir(filepath.Dir(t.gitDir)), common) {
+		return replaced
+	}
+	here := t.Dir
+	if runtime.GOOS == "linux" {
+		here = fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
+	}
+	if _, err := git(ctx, here, "--git-dir="+t.gitDir, "--work-tree=.", "reset", "-q", "--hard", "--no-recurse-submodules"); err != nil {
+		return err
+	}
+	was, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := os.Stat(t.Dir); err != nil || !os.SameFile(was, now) {
+		return replaced
+	}
+	return nil
+}
+
+// linked returns the directory that the content of a .git file names.
+func linked(dir string, text []byte) string {
+	git, ok := strings.CutPrefix(strings.TrimSuffix(string(text), "\n"), "gitdir: ")
+	if ok && !filepath.IsAbs(git) {
+		git = filepath.Join(dir, git)
+	}
+	return git
+}
+
+// undo removes what git created of a worktree without files, also where a link led it.
+func (t *Tree) undo(ctx context.Context, common string) {
+	name := filepath.Base(t.Dir)
+	if folder, err := os.OpenRoot(filepath.Dir(t.Dir)); err == nil {
+		defer folder.Close()
+		text, _ := folder.ReadFile(filepath.Join(name, ".git"))
+		if own := linked(t.Dir, text); own != "" && sameFile(filepath.Dir(filepath.Dir(own)), common) {
+			folder.Remove(filepath.Join(name, ".git"))
+			folder.Remove(name) // only if it is empty
+			t.gitDir = own
+		}
+	}
+	if trees, err := os.OpenRoot(filepath.Join(common, "worktrees")); err == nil && t.gitDir != "" {
+		trees.RemoveAll(filepath.Base(t.gitDir))
+		trees.Close()
+	}
+	git(ctx, t.Main, "branch", "-q", "-D", "--", t.Branch)
+}
+
+// commonDir returns the directory of the repository, which its worktrees share.
+func commonDir(ctx context.Context, main string) (string, error) {
+	out, err := git(ctx, main, "rev-parse", "--path-format=absolute", "--git-common-dir")
+	return strings.TrimSuffix(out, "\n"), err
 }
 
 // Adopt returns an existing checkout, to detect changes from now on.
@@ -107,16 +186,12 @@ func Top(ctx context.Context, dir string) string {
 }
 
 // ignore makes the repository ignore its worktrees, unless it already does.
-func ignore(ctx context.Context, main string) error {
+func ignore(ctx context.Context, main, common string) error {
 	if _, err := git(ctx, main, "check-ignore", "-q", "--", Folder+"/x"); err == nil {
 		return nil
 	}
-	out, err := git(ctx, main, "rev-parse", "--path-format=absolute", "--git-common-dir")
-	if err != nil {
-		return err
-	}
 	const base = "exclude"
-	dir, err := makeDir(strings.TrimSuffix(out, "\n"), "info")
+	dir, err := makeDir(common, "info")
 	if err != nil {
 		return fmt.Errorf("worktree: %w", err)
 	}

@@ -2,9 +2,11 @@ package worktree_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -347,5 +349,46 @@ func TestAddFollowsNoLink(t *testing.T) {
 				t.Error("the file behind the link was written")
 			}
 		})
+	}
+}
+
+// The folder of worktrees is replaced by a link right before git creates the worktree, or
+// before it checks out the files: nothing stays behind the link.
+func TestAddFollowsNoLinkThatComesLater(t *testing.T) {
+	real, err := exec.LookPath("git")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip(err, "git gets a directory by a handle on Linux only")
+	}
+	for _, at := range []string{"worktree add", "reset"} {
+		for _, link := range []bool{false, true} {
+			t.Run(fmt.Sprint(at, link), func(t *testing.T) {
+				dir, target, bin := newRepo(t), t.TempDir(), t.TempDir()
+				swap := ":"
+				if link {
+					swap = fmt.Sprintf("mv %[1]s/.claude/worktrees %[1]s/.claude/old && ln -s %[2]s %[1]s/.claude/worktrees", dir, target)
+				}
+				script := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' %s '*) echo >>%s/seen; %s;; esac\nexec %s \"$@\"\n", at, bin, swap, real)
+				if err := os.WriteFile(filepath.Join(bin, "git"), []byte(script), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+				tree, err := worktree.Add(t.Context(), dir, "fix")
+				if (err == nil) == link {
+					t.Errorf("%+v, error %v", tree, err)
+				}
+				if seen, err := os.ReadFile(filepath.Join(bin, "seen")); err != nil || string(seen) != "\n" {
+					t.Errorf("git ran %q times at this moment (%v)", seen, err)
+				}
+				if entries, err := os.ReadDir(target); err != nil || len(entries) > 0 {
+					t.Errorf("behind the link appeared %v (%v)", entries, err)
+				}
+				if list := run(t, dir, "worktree", "list", "--porcelain"); strings.Contains(list, "fix") == link {
+					t.Errorf("worktrees:\n%s", list)
+				}
+				if branch := run(t, dir, "branch", "--list", "worktree-fix"); (branch == "") != link {
+					t.Errorf("the branch is %q", branch)
+				}
+			})
+		}
 	}
 }
