@@ -112,7 +112,7 @@ func TestControls(t *testing.T) {
 		"RewindFiles": {
 			`{"subtype":"rewind_files","user_message_id":"u","dry_run":true}`, `{"canRewind":true,"filesChanged":["a"],"insertions":1}`,
 			func(c *parley.Client) (any, error) { return c.RewindFiles(ctx, "u", true) },
-			&wire.RewindFilesResponse{CanRewind: true, FilesChanged: []string{"a"}, Insertions: 1},
+			&wire.RewindFilesResponse{CanRewind: true, FilesChanged: []string{"a"}, Insertions: new(int64(1))},
 		},
 		"StopTask": {
 			`{"subtype":"stop_task","task_id":"t"}`, `{}`,
