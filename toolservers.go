@@ -462,7 +462,7 @@ func rpcKey(id json.RawMessage) (jsonrpc.ID, *jsonrpc.Error) {
 		key, _ := jsonrpc.MakeID("\x00" + string(id))
 		return key, nil
 	}
-	return jsonrpc.ID{}, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "an id is a string or a number"}
+	return jsonrpc.ID{}, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "id must be a string or a number"}
 }
 
 func internalError(err error) *jsonrpc.Error {

@@ -287,7 +287,7 @@ func TestToolServerErrors(t *testing.T) {
 		{"wrong arguments", "calc", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":"x"}}}`, `{"jsonrpc":"2.0","id":1,"result":{"isError":true,"content":[{"type":"text","text":"invalid arguments: validating /properties/a: type: x has type \"string\", want \"integer\""}]}}`},
 		{"a batch", "calc", `[]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"not a JSON-RPC message"}}`},
 		{"nothing", "calc", `{}`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"not a JSON-RPC message: it has no method"}}`},
-		{"an id of another kind", "calc", `{"jsonrpc":"2.0","id":true,"method":"ping"}`, `{"jsonrpc":"2.0","id":true,"error":{"code":-32600,"message":"an id is a string or a number"}}`},
+		{"an id of another kind", "calc", `{"jsonrpc":"2.0","id":true,"method":"ping"}`, `{"jsonrpc":"2.0","id":true,"error":{"code":-32600,"message":"id must be a string or a number"}}`},
 		{"an answer to nothing", "calc", `{"jsonrpc":"2.0","id":99,"result":{}}`, `{"jsonrpc":"2.0","id":0,"result":{}}`},
 	}
 	for _, test := range tests {

@@ -233,7 +233,7 @@ func (set *setup) agentMemory(def *agents.Definition) string {
 		return ""
 	}
 	dir = filepath.Join(filepath.FromSlash(dir), unsafeName().ReplaceAllString(def.Name, "-"))
-	text := fmt.Sprintf("You have a memory that outlives this conversation, in %s. What is worth knowing the next time belongs in MEMORY.md there, in a few lines; details belong in files beside it that it names.",
+	text := fmt.Sprintf("You have a memory that outlives this conversation, in %s. Write what is worth knowing next time to MEMORY.md there, in a few lines; put details into files beside it, and name them in MEMORY.md.",
 		filepath.Join(base, dir))
 	// A link must not lead out of the project, nor to a file that a rule hides.
 	at, err := files.Open(&tool.Call{Env: &tool.Env{Roots: []string{base}}}, filepath.Join(base, dir, "MEMORY.md"))

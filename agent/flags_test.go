@@ -372,7 +372,7 @@ func TestRunRetries(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			cfg := Config{Cwd: "/", Model: parleytest.Script(parleytest.Fail(529, "busy"), parleytest.Say("hello")).Model()}
 			code := Run(t.Context(), cfg, []string{"-p", "hi", "--output-format", format}, strings.NewReader(""), &stdout, &stderr)
-			if code != 0 || !strings.Contains(stdout.String(), "hello") || !strings.HasPrefix(stderr.String(), "parley: the API answered with status 529; trying again in ") || !strings.HasSuffix(stderr.String(), " (1 of 10)\n") {
+			if code != 0 || !strings.Contains(stdout.String(), "hello") || !strings.HasPrefix(stderr.String(), "parley: the API answered with status 529; retrying in ") || !strings.HasSuffix(stderr.String(), " (1 of 10)\n") {
 				t.Errorf("exit status %d, %q %q", code, stdout.String(), stderr.String())
 			}
 		})

@@ -38,7 +38,7 @@ func (h *helper) key(ctx context.Context) (key string, err error) {
 	err = h.run(ctx, func(out []byte) error {
 		key = strings.TrimSpace(string(out))
 		if key == "" || strings.ContainsAny(key, "\r\n\x00") {
-			return h.failed("it printed %s, and is to print a key and nothing else", amount(key))
+			return h.failed("it printed %s instead of a key alone", amount(key))
 		}
 		return nil
 	})
@@ -66,14 +66,14 @@ func (h *helper) aws(ctx context.Context) (creds bedrock.Credentials, err error)
 			Credentials *keys
 		}
 		if err := json.Unmarshal(out, &doc); err != nil {
-			return h.failed("what it printed is not the JSON of AWS credentials")
+			return h.failed("its output is not JSON with AWS credentials")
 		}
 		k := doc.keys
 		if doc.Credentials != nil {
 			k = *doc.Credentials
 		}
 		if k.AccessKeyId == "" || k.SecretAccessKey == "" {
-			return h.failed("what it printed has no AccessKeyId and SecretAccessKey")
+			return h.failed("its output has no AccessKeyId and SecretAccessKey")
 		}
 		if k.Expiration.IsZero() {
 			k.Expiration = time.Now().Add(time.Hour)
@@ -155,11 +155,11 @@ func (h *helper) start(ctx context.Context) (out []byte, said []string, err erro
 	case ctx.Err() != nil:
 		return nil, said, context.Cause(ctx)
 	case late:
-		return nil, said, h.failed("it printed no key within %v, and was ended", limit)
+		return nil, said, h.failed("it printed no key within %v, so Parley stopped it", limit)
 	case code != 0 && len(said) > 0:
-		return nil, said, h.failed("it ended with status %d and said: %s", code, said[len(said)-1])
+		return nil, said, h.failed("it exited with status %d: %s", code, said[len(said)-1])
 	case code != 0:
-		return nil, said, h.failed("it ended with status %d", code)
+		return nil, said, h.failed("it exited with status %d", code)
 	}
 	select {
 	case out = <-printed:

@@ -122,7 +122,7 @@ func (set *setup) setUp(ctx context.Context, stderr io.Writer) int {
 				fmt.Fprintf(stderr, "%s: the %s hook failed: %v\n", a.Source, in.Event(), a.Err)
 				status = 1
 			case a.Output != nil && (a.Output.Decision == wire.DecisionBlock || a.Output.Continue != nil && !*a.Output.Continue):
-				fmt.Fprintf(stderr, "%s: the %s hook objects: %s\n", a.Source, in.Event(), a.Output.Reason+a.Output.StopReason)
+				fmt.Fprintf(stderr, "%s: the %s hook blocked it: %s\n", a.Source, in.Event(), a.Output.Reason+a.Output.StopReason)
 				status = 1
 			case a.Output != nil && a.Output.SystemMessage != "":
 				fmt.Fprintln(stderr, a.Output.SystemMessage)

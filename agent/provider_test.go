@@ -215,11 +215,11 @@ func TestKeyHelper(t *testing.T) {
 // it.
 func TestKeyHelperFails(t *testing.T) {
 	for _, tt := range []struct{ name, command, want string }{
-		{"status", `echo "no session, log in first" >&2; exit 3`, "it ended with status 3 and said: no session, log in first"},
-		{"silent", `exit 1`, "it ended with status 1"},
+		{"status", `echo "no session, log in first" >&2; exit 3`, "it exited with status 3: no session, log in first"},
+		{"silent", `exit 1`, "it exited with status 1"},
 		{"nothing", `true`, "it printed nothing"},
 		{"lines", `echo secret; echo secret`, "it printed 2 lines"},
-		{"no such command", `no-such-command-here`, "it ended with status 127"},
+		{"no such command", `no-such-command-here`, "it exited with status 127"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			api := newEndpoint(t)

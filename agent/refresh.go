@@ -47,7 +47,7 @@ func (s *server) settingsChanged(ctx context.Context, changed []settings.File) {
 		s.conv.Do(func() { s.conv.EmitHookMessages(v) })
 		if blocked && f.Layer != settings.Managed {
 			keep = append(keep, f)
-			s.warn("%s has changed, and a hook does not let the change count.", f.File)
+			s.warn("%s has changed, but a hook blocked the change. Its earlier content applies.", f.File)
 		}
 	}
 	if err := s.reread(keep); err != nil {
@@ -68,7 +68,7 @@ func (s *server) reread(keep []settings.File) (err error) {
 		errs = append(errs, err)
 	}
 	for _, err := range errs {
-		s.warn("The settings are as they were: %v", err)
+		s.warn("The earlier settings stay in force: %v", err)
 	}
 	return err
 }

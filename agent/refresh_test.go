@@ -186,10 +186,10 @@ func TestSettingsChange(t *testing.T) {
 				t.Errorf("made is %v after the change: %s", !tt.second, kinds(w.told))
 			}
 			broken := strings.HasPrefix(tt.name, "nonsense") || strings.HasPrefix(tt.name, "a matcher")
-			if w.warned("The settings are as they were") != broken {
+			if w.warned("The earlier settings stay in force") != broken {
 				t.Errorf("warned is %v", !broken)
 			}
-			if w.touches() != tt.second || w.warned("as they were") {
+			if w.touches() != tt.second || w.warned("stay in force") {
 				t.Errorf("it is another after a turn, or was told twice: %s", kinds(w.told))
 			}
 			if got := w.h.String(); got != tt.heard {
@@ -213,7 +213,7 @@ func TestSettingsChangeBlocked(t *testing.T) {
 	w := changingFiles(t, map[string]string{"user": allowTouch}, block)
 	w.touches()
 	w.write("user", denyTouch)
-	if !w.touches() || !w.warned("a hook does not let the change count") {
+	if !w.touches() || !w.warned("a hook blocked the change") {
 		t.Errorf("the change counts: %s", kinds(w.told))
 	}
 	if w.touches(); w.warned("does not let") {

@@ -111,7 +111,7 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 	if allowed == "effortLevel" {
 		s.conv.SetEffort(*value)
 	} else if err := s.conv.SetOutputStyle(*value); err != nil {
-		s.sendMessage(&wire.Informational{Content: fmt.Sprintf("update_settings: %v; the file %s has it all the same", err, path), Level: "warning"})
+		s.sendMessage(&wire.Informational{Content: fmt.Sprintf("update_settings: %v; the change was still written to %s", err, path), Level: "warning"})
 	}
 	return struct{}{}, nil
 }
@@ -341,7 +341,7 @@ func (s *server) sideQuestion(id string, req *wire.SideQuestion) {
 func (s *server) generateTitle(ctx context.Context, req *wire.GenerateSessionTitle) (any, error) {
 	title, err := s.conv.GenerateTitle(ctx, req.Description, req.Persist)
 	if err != nil && s.set.cfg.Logger != nil {
-		s.set.cfg.Logger.Warn("the session got no title", "error", err)
+		s.set.cfg.Logger.Warn("no title could be generated", "error", err)
 	}
 	return &wire.GenerateSessionTitleResponse{Title: title}, nil
 }

@@ -207,7 +207,7 @@ func (e *envelope) handleBatch(line []byte) error {
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(line, &list); err != nil {
-		e.refuse(rpcRequest{}, rpcParseError, "that is no JSON: %v", err)
+		e.refuse(rpcRequest{}, rpcParseError, "the line is not JSON: %v", err)
 		return nil
 	}
 	if len(list) == 0 {
@@ -235,15 +235,15 @@ func (e *envelope) handleMessage(line []byte, b *rpcBatch) error {
 	}
 	if err := json.Unmarshal(line, &m); err != nil {
 		if json.Valid(line) {
-			e.refuse(rpcRequest{batch: b}, rpcInvalidRequest, "that is no JSON-RPC message: %v", err)
+			e.refuse(rpcRequest{batch: b}, rpcInvalidRequest, "the line is not a JSON-RPC message: %v", err)
 		} else {
-			e.refuse(rpcRequest{batch: b}, rpcParseError, "that is no JSON: %v", err)
+			e.refuse(rpcRequest{batch: b}, rpcParseError, "the line is not JSON: %v", err)
 		}
 		return nil
 	}
 	req := rpcRequest{id: m.ID, batch: b}
 	if len(m.ID) > 0 && (m.ID[0] == '{' || m.ID[0] == '[' || m.ID[0] == 't' || m.ID[0] == 'f') {
-		e.refuse(rpcRequest{batch: b}, rpcInvalidRequest, "an id is a string or a number")
+		e.refuse(rpcRequest{batch: b}, rpcInvalidRequest, "id must be a string or a number")
 		return nil
 	}
 	if m.Version == nil || *m.Version != "2.0" {
@@ -295,7 +295,7 @@ func (e *envelope) run(req rpcRequest, params map[string]json.RawMessage) error 
 	}
 	e.mu.Unlock()
 	if twice {
-		e.fail(req, rpcInvalidParams, "run: there is a run with the uuid %s", m.UUID)
+		e.fail(req, rpcInvalidParams, "run: another run has the uuid %s", m.UUID)
 		return nil
 	}
 	return e.toAgent(line)
@@ -453,7 +453,7 @@ func (e *envelope) endUnstartedRun(uuid string) {
 	delete(e.runs, uuid)
 	e.mu.Unlock()
 	if ok {
-		e.fail(req, rpcCancelled, "the prompt was taken back before it had a turn")
+		e.fail(req, rpcCancelled, "the prompt was cancelled before its turn started")
 	}
 }
 

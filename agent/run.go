@@ -66,7 +66,7 @@ func run(ctx context.Context, cfg Config, flags *cli.Flags, stdin io.Reader, std
 	defer set.close()
 	if len(flags.Ignored) > 0 {
 		slices.Sort(flags.Ignored)
-		set.notices = append(set.notices, "accepted, and without effect in this version: "+strings.Join(slices.Compact(flags.Ignored), ", "))
+		set.notices = append(set.notices, "flags without effect in this version: "+strings.Join(slices.Compact(flags.Ignored), ", "))
 	}
 	if text := ignoredSettings(set.prefs(), nil); text != "" {
 		set.notices = append(set.notices, text)
@@ -161,7 +161,7 @@ func reportRetry(stderr io.Writer, m wire.Message) {
 			what = fmt.Sprintf("the API answered with status %d", r.ErrorStatus)
 		}
 		wait := time.Duration(r.RetryDelayMS) * time.Millisecond
-		fmt.Fprintf(stderr, "parley: %s; trying again in %v (%d of %d)\n", what, wait.Round(100*time.Millisecond), r.Attempt, r.MaxRetries)
+		fmt.Fprintf(stderr, "parley: %s; retrying in %v (%d of %d)\n", what, wait.Round(100*time.Millisecond), r.Attempt, r.MaxRetries)
 	}
 }
 

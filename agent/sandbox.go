@@ -75,7 +75,7 @@ func (set *setup) warn(stderr io.Writer) {
 	}
 	r := set.sandbox.Report()
 	for _, m := range r.Missing {
-		fmt.Fprintf(stderr, "Warning: the sandbox (%s) does not hold %s\n", r.Kind, m)
+		fmt.Fprintf(stderr, "Warning: the sandbox (%s) cannot enforce %s\n", r.Kind, m)
 	}
 	if len(r.Ignored) > 0 {
 		fmt.Fprintf(stderr, "Warning: these settings of the sandbox have no effect: %s\n", strings.Join(r.Ignored, ", "))

@@ -93,7 +93,7 @@ func TestNoSandbox(t *testing.T) {
 		o.Settings = json.RawMessage(`{"sandbox":{"enabled":true,"failIfUnavailable":false,"bwrapPath":"/nonexistent"}}`)
 		o.Stderr = func(line string) { said = append(said, line) }
 	})
-	if p.err != nil || !strings.Contains(strings.Join(said, "\n"), "the sandbox (landlock) does not hold bwrapPath") {
+	if p.err != nil || !strings.Contains(strings.Join(said, "\n"), "the sandbox (landlock) cannot enforce bwrapPath") {
 		t.Errorf("%v: %q", p.err, said)
 	}
 }

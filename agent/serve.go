@@ -375,7 +375,7 @@ func (s *server) read(lines *wire.Reader) error {
 		m, err := lines.Next()
 		if err == io.EOF {
 			if strange && !known {
-				return errors.New("Error: nothing on standard input is a message of the protocol. " + lineShape)
+				return errors.New("Error: standard input contains no message of the protocol. " + lineShape)
 			}
 			return nil
 		}

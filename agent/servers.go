@@ -289,7 +289,7 @@ func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(conte
 	}
 }
 
-const notAdmitted = "the settings do not let this server be used (allowedMcpServers, deniedMcpServers)"
+const notAdmitted = "the settings do not allow this server (allowedMcpServers, deniedMcpServers)"
 
 // admits reports whether the settings allow an MCP server.
 func (set *setup) admits(name string, cfg *wire.MCPServerConfig) bool {

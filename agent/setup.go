@@ -186,7 +186,7 @@ func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 	}
 	inert := slices.DeleteFunc(set.prefs().Untrusted(), func(it settings.Item) bool { return it.Never })
 	if len(inert) > 0 {
-		set.notices = append(set.notices, fmt.Sprintf("%d things that the project brings have no effect, because nobody trusts them: %s. Run \"parley trust\" in %s to look at them and trust them", len(inert), untrustedNames(inert), set.cfg.Cwd))
+		set.notices = append(set.notices, fmt.Sprintf("%d items of the project have no effect until you trust them: %s. Run \"parley trust\" in %s to see and trust them", len(inert), untrustedNames(inert), set.cfg.Cwd))
 	}
 	set.checkDirectories()
 	set.makeWall()

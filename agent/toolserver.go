@@ -126,7 +126,7 @@ func callResult(r *tool.Result) *sdk.CallToolResult {
 	}
 	add(strings.Join(r.Follow, "\n"))
 	if r.IsError && len(out.Content) == 0 {
-		add("The tool failed and did not say why.")
+		add("The tool failed without an error message.")
 	}
 	return out
 }

@@ -84,7 +84,7 @@ func (c *worktrees) add(ctx context.Context, promptID, name string) (*workplace,
 		}
 	}
 	if reason, blocked := v.Blocked(); blocked {
-		return nil, fmt.Errorf("a WorktreeCreate hook objects: %s", reason)
+		return nil, fmt.Errorf("a WorktreeCreate hook blocked it: %s", reason)
 	}
 	if !filepath.IsAbs(w.Path) {
 		return nil, errors.New("the WorktreeCreate hook returned no path of a worktree: a command prints the path, others return hookSpecificOutput.worktreePath")

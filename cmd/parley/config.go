@@ -70,14 +70,14 @@ func configCommand(_ context.Context, p *process, args []string) error {
 	case "get":
 		raw, _ := prefs.Get(keys...)
 		if raw == nil {
-			return fmt.Errorf("%s is not set in %s; \"parley config list\" lists what is", words[1], file)
+			return fmt.Errorf("%s is not set in %s; \"parley config list\" lists the settings that are", words[1], file)
 		}
 		_, err := fmt.Fprintln(p.stdout, settingText(raw))
 		return err
 	case "unset":
 		had, err := settings.SetServer(file, keys[:len(keys)-1], keys[len(keys)-1], nil)
 		if err == nil && !had {
-			err = fmt.Errorf("%s is not set in %s; \"parley config list\" lists what is", words[1], file)
+			err = fmt.Errorf("%s is not set in %s; \"parley config list\" lists the settings that are", words[1], file)
 		}
 		return err
 	}

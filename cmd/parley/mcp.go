@@ -171,7 +171,7 @@ func mcpLogout(ctx context.Context, p *process, name string) error {
 	for _, k := range gone {
 		fmt.Fprintf(p.stdout, "Logged out of %s at %s.\n", terminal.Visible(k.Server), terminal.Visible(k.URL))
 		if err := k.GiveBack(ctx, cfg.Environ); err != nil {
-			fmt.Fprintf(p.stderr, "parley mcp: its tokens could not be given back, so they may be good until they expire: %s\n", terminal.Visible(err.Error()))
+			fmt.Fprintf(p.stderr, "parley mcp: the tokens could not be revoked and may stay valid until they expire: %s\n", terminal.Visible(err.Error()))
 		}
 	}
 	return nil

@@ -298,7 +298,7 @@ func (s *screen) message(m wire.Message) {
 		if m.ErrorStatus != 0 {
 			why += " " + strconv.Itoa(m.ErrorStatus)
 		}
-		s.line(s.paint(yellow, fmt.Sprintf("! The model failed (%s); trying again in %.1f s (%d of %d)",
+		s.line(s.paint(yellow, fmt.Sprintf("! The model failed (%s); retrying in %.1f s (%d of %d)",
 			terminal.Visible(why), float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries)))
 		s.do("Waiting")
 	case *wire.Informational:

@@ -63,7 +63,7 @@ func trust(_ context.Context, p *process, args []string) error {
 	if *revoke {
 		was, err := store.Revoke(cfg.Cwd)
 		if err == nil && !was {
-			err = fmt.Errorf("%s was not trusted; \"parley trust --list\" lists what is", terminal.Visible(cfg.Cwd))
+			err = fmt.Errorf("%s was not trusted; \"parley trust --list\" lists the projects that are", terminal.Visible(cfg.Cwd))
 		}
 		return err
 	}
@@ -107,7 +107,7 @@ func trust(_ context.Context, p *process, args []string) error {
 	if err := store.Trust(cfg.Cwd, items, false); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "\n%s is trusted as it is now. \"parley trust --revoke\" takes it back.\n", terminal.Visible(cfg.Cwd))
+	fmt.Fprintf(p.stdout, "\n%s is trusted as it is now. \"parley trust --revoke\" revokes this.\n", terminal.Visible(cfg.Cwd))
 	return nil
 }
 
@@ -115,7 +115,7 @@ func trust(_ context.Context, p *process, args []string) error {
 // is not trusted.
 func showTrust(p *process, dir string, items []settings.Item) (open int) {
 	if len(items) == 0 {
-		fmt.Fprintf(p.stdout, "%s brings nothing that needs trust.\n", terminal.Visible(dir))
+		fmt.Fprintf(p.stdout, "%s contains nothing that needs trust.\n", terminal.Visible(dir))
 		return 0
 	}
 	for _, it := range items {
@@ -150,7 +150,7 @@ func listTrust(p *process, store *settings.Store) error {
 		return err
 	}
 	for _, dir := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(p.stdout, "%s (%d things)\n", terminal.Visible(dir), len(all[dir].Items))
+		fmt.Fprintf(p.stdout, "%s (%d items)\n", terminal.Visible(dir), len(all[dir].Items))
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(p.stdout, "No project is trusted.")

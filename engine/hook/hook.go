@@ -398,7 +398,7 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 	}
 	out := new(wire.HookOutput)
 	if err := json.Unmarshal([]byte(said), out); err != nil {
-		return failed(h, fmt.Errorf("what it printed is no JSON object: %w", err))
+		return failed(h, fmt.Errorf("its output is not a JSON object: %w", err))
 	}
 	if err := Check(out, event); err != nil {
 		// The decision of the hook is unknown, so it must not count as an approval.

@@ -65,7 +65,7 @@ func TestAnswers(t *testing.T) {
 		{"killed", `kill -9 $$`, nil, "BLOCK it ended with status 137"},
 		{"late", `sleep 1000`, func(h *settings.Hook) { h.Timeout = 200 * time.Millisecond }, "BLOCK it did not answer within 200ms late"},
 		{"late and deaf", `trap '' TERM; sleep 1000 & sleep 1000; sleep 1000`, func(h *settings.Hook) { h.Timeout = 200 * time.Millisecond }, "BLOCK it did not answer within 200ms late"},
-		{"nonsense", `echo '{"hookSpecificOutput":'`, nil, "BLOCK what it printed is no JSON object"},
+		{"nonsense", `echo '{"hookSpecificOutput":'`, nil, "BLOCK its output is not a JSON object"},
 		{"odd decision", `echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"perhaps"}}'`, nil, `BLOCK its answer is invalid: the permissionDecision is "perhaps"`},
 		{"another event", `echo '{"hookSpecificOutput":{"hookEventName":"Stop"}}'`, nil, "BLOCK its answer is invalid"},
 		{"much", `head -c 3000000 /dev/zero | tr '\0' x`, nil, "BLOCK it printed more than 1 MB"},

@@ -84,7 +84,7 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 	if r.IsError {
 		text := strings.Join(texts, "\n")
 		if strings.TrimSpace(text) == "" {
-			text = "The tool failed and did not say why."
+			text = "The tool failed without an error message."
 		}
 		return nil, errors.New(spill.text(text))
 	}

@@ -238,7 +238,7 @@ func TestErrors(t *testing.T) {
 		{"absurd", 503, map[string]string{"Retry-After": "1e300"}, ``, model.Error{Type: "api_error", Message: "Service Unavailable", RetryAfter: 365 * 24 * time.Hour}},
 		{"html", 502, nil, "<html>Bad gateway</html>", model.Error{Type: "api_error", Message: "Bad Gateway"}},
 		{"text", 401, nil, "  no\n", model.Error{Type: "authentication_error", Message: "no"}},
-		{"unknown", 529, nil, "", model.Error{Type: "overloaded_error", Message: "the server did not say why"}},
+		{"unknown", 529, nil, "", model.Error{Type: "overloaded_error", Message: "the server gave no reason"}},
 		{"detail", 422, nil, `{"detail":[{"loc":1}]}`, model.Error{Type: "invalid_request_error", Message: `[{"loc":1}]`}},
 		{"google", 404, nil, `[{"error":{"code":404,"status":"NOT_FOUND","message":"none"}}]`, model.Error{Type: "NOT_FOUND", Message: "none"}},
 		{"numbers", 400, nil, `{"error":{"type":1,"message":2},"request_id":3}`, model.Error{Type: "invalid_request_error", Message: "2"}},

@@ -258,7 +258,7 @@ func failure(code string, payload []byte) []byte {
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(payload, &p) != nil || p.Message == "" {
-		p.Message = cmp.Or(code, "the server did not say why")
+		p.Message = cmp.Or(code, "the server gave no reason")
 	}
 	typ := "api_error"
 	switch strings.ToLower(code) {

@@ -294,7 +294,7 @@ func failure(resp *http.Response) *model.Error {
 func readError(data []byte, e *model.Error) {
 	call.ReadError(data, e)
 	if e.Message == "" {
-		e.Message = "the server did not say why"
+		e.Message = "the server gave no reason"
 	}
 	overflow(e)
 }

@@ -187,7 +187,7 @@ func Failure(resp *http.Response) *model.Error {
 		e.Message = "redirected to " + to.Scheme + "://" + to.Host + ", which is not followed: the credentials are for another server"
 	}
 	if e.Message == "" {
-		e.Message = "the server did not say why"
+		e.Message = "the server gave no reason"
 	}
 	return e
 }
