@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -143,9 +144,32 @@ func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]
 // each calls f with the messages of a subject with sequences from through to, in order, until f
 // returns false. The message with the sequence to exists, so each waits for servers that lag.
 func (b *Backend) each(ctx context.Context, kind, subject string, from, to uint64, f func(*stored) (bool, error)) (goOn bool, err error) {
-	count := 16 // most readers need few
+	return b.eachOf(ctx, kind, subject, from, to, nil, f)
+}
+
+// ends requests the last message of a reading from the leader, and at the same time some of the first ones, if it has
+// not started and begins with them.
+func (b *Backend) ends(ctx context.Context, r *reading, started bool) (last *stored, first []*stored, err error) {
+	var reading sync.WaitGroup
+	if !started && r.from == 0 {
+		reading.Go(func() { first, _ = b.directGet(ctx, r.kind, r.subject, 1, firstCount) })
+	}
+	last, err = b.leaderGet(ctx, r.kind, getRequest{LastFor: r.subject})
+	reading.Wait()
+	return last, first, err
+}
+
+// firstCount is how many messages a reader requests first: most need few.
+const firstCount = 16
+
+// eachOf is each for a caller that has requested the first messages.
+func (b *Backend) eachOf(ctx context.Context, kind, subject string, from, to uint64, all []*stored, f func(*stored) (bool, error)) (goOn bool, err error) {
+	count := firstCount
 	for from <= to {
-		all, err := b.directGet(ctx, kind, subject, from, count)
+		var err error
+		if len(all) == 0 {
+			all, err = b.directGet(ctx, kind, subject, from, count)
+		}
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
@@ -168,7 +192,7 @@ func (b *Backend) each(ctx context.Context, kind, subject string, from, to uint6
 			}
 			from = m.seq + 1
 		}
-		count = batchCount
+		all, count = nil, batchCount
 	}
 	return true, nil
 }

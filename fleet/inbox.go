@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -47,6 +48,28 @@ func (b *Backend) item(ctx context.Context, m *stored) (hub.Item, error) {
 // Put implements [hub.Backend]. Each item has its own subject, so it is created once; the
 // items of an inbox are numbered in order, because each names the one before it.
 func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
+	stored, err := b.put(ctx, id, item)
+	if err == nil {
+		b.wakeLater(id)
+	}
+	return stored, err
+}
+
+// PutAndWake implements [hub.Waker]. It records that the session has work to do before, in case this process dies, and
+// waits for that only after: a worker may rest in between.
+func (b *Backend) PutAndWake(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
+	if err := hub.CheckID(id); err != nil {
+		return hub.Item{}, err
+	}
+	b.wakeLater(id)
+	stored, err := b.put(ctx, id, item)
+	if err != nil {
+		return hub.Item{}, err
+	}
+	return stored, b.Wake(ctx, id)
+}
+
+func (b *Backend) put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
 	if err := errors.Join(ctx.Err(), hub.CheckID(id), hub.CheckItem(item)); err != nil {
 		return hub.Item{}, err
 	}
@@ -62,17 +85,19 @@ func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 	subject, all := b.inSubject(id, keyToken(item.Key)), b.inSubject(id, "*")
 	name := subject
 	for try := 0; ; try++ {
-		last, err := b.leaderGet(ctx, inStream, getRequest{LastFor: all})
-		if err != nil {
+		var there, last *stored
+		var thereErr, err error
+		var reading sync.WaitGroup
+		reading.Go(func() { there, thereErr = b.leaderGet(ctx, inStream, getRequest{LastFor: subject}) })
+		last, err = b.leaderGet(ctx, inStream, getRequest{LastFor: all})
+		reading.Wait()
+		if err = errors.Join(err, thereErr); err != nil {
 			return hub.Item{}, err
 		}
-		// After the last item: a later item changes that.
-		if there, err := b.leaderGet(ctx, inStream, getRequest{LastFor: subject}); err != nil {
-			return hub.Item{}, err
-		} else if there != nil {
-			b.wakeLater(id)
+		if there != nil {
 			return b.item(ctx, there)
 		}
+		// If the item arrived between the two reads, the server knows its name and reports a duplicate.
 		t := tailOf(last)
 		_, duplicate, err := b.publish(ctx, newMsg(subject, data, headerID, name, headerExpect, number(t.seq), headerSubject, all, headerPrev, number(t.seq), headerN, number(t.n+1)))
 		var wrong *sequenceError
@@ -84,7 +109,6 @@ func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 			name = subject + "." + number(t.seq)
 		case duplicate:
 		default:
-			b.wakeLater(id)
 			item.Number, item.Time = t.n+1, item.Time.UTC().Truncate(time.Millisecond)
 			item.Data = append(json.RawMessage(nil), item.Data...)
 			return item, nil
@@ -111,8 +135,12 @@ func (b *Backend) Inbox(ctx context.Context, id string, after uint64, follow boo
 			err = hub.CheckID(id)
 		}
 		if err == nil {
+			first := after
+			if first > 0 { // else there is nothing to search for
+				first++
+			}
 			err = b.follow(ctx, follow, &reading{
-				kind: inStream, subject: b.inSubject(id, "*"), live: b.cfg.Name + ".live." + inStream + "." + id + ".*", from: after + 1, least: func() uint64 { return 0 },
+				kind: inStream, subject: b.inSubject(id, "*"), live: b.cfg.Name + ".live." + inStream + "." + id + ".*", from: first, least: func() uint64 { return 0 },
 			}, func(m *stored, _ tail) (bool, error) {
 				if m.number(headerN) <= after {
 					return true, nil

@@ -349,7 +349,7 @@ func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*s
 	started := false
 	// catchUp reads the stored messages.
 	catchUp := func(least uint64) (bool, error) {
-		m, err := b.leaderGet(ctx, r.kind, getRequest{LastFor: r.subject})
+		m, first, err := b.ends(ctx, r, started)
 		if err != nil {
 			return false, err
 		}
@@ -365,7 +365,7 @@ func (b *Backend) follow(ctx context.Context, follow bool, r *reading, f func(*s
 			}
 			started = true
 		}
-		return b.each(ctx, r.kind, r.subject, from, to, func(m *stored) (bool, error) {
+		return b.eachOf(ctx, r.kind, r.subject, from, to, first, func(m *stored) (bool, error) {
 			last = m.seq
 			return f(m, tail{to, t.n, max(t.trim, m.number(headerTrim))})
 		})

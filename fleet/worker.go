@@ -91,15 +91,33 @@ func (g *gate) Lease(ctx context.Context, id string) (hub.Lease, error) {
 // Put implements [hub.Backend]. A prompt of a tenant that is over its limit is rejected, unless
 // it was accepted before.
 func (g *gate) Put(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
-	if strings.HasPrefix(item.Key, promptPrefix) {
-		if err := g.checkPrompt(ctx, id); err != nil {
-			there, getErr := g.leaderGet(ctx, inStream, getRequest{LastFor: g.inSubject(id, keyToken(item.Key))})
-			if getErr != nil || there == nil {
-				return hub.Item{}, err
-			}
-		}
+	if err := g.admit(ctx, id, item); err != nil {
+		return hub.Item{}, err
 	}
 	return g.Backend.Put(ctx, id, item)
+}
+
+// PutAndWake implements [hub.Waker], with the same limits as Put.
+func (g *gate) PutAndWake(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
+	if err := g.admit(ctx, id, item); err != nil {
+		return hub.Item{}, err
+	}
+	return g.Backend.PutAndWake(ctx, id, item)
+}
+
+// admit returns an error for a prompt of a tenant that is over its limit, unless it was accepted before.
+func (g *gate) admit(ctx context.Context, id string, item hub.Item) error {
+	if !strings.HasPrefix(item.Key, promptPrefix) {
+		return nil
+	}
+	err := g.checkPrompt(ctx, id)
+	if err == nil {
+		return nil
+	}
+	if there, getErr := g.leaderGet(ctx, inStream, getRequest{LastFor: g.inSubject(id, keyToken(item.Key))}); getErr == nil && there != nil {
+		return nil
+	}
+	return err
 }
 
 // Append implements [hub.Backend]. It adds the cost of ended turns to their tenant's cost.

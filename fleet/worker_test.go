@@ -270,7 +270,8 @@ func TestCallsCrossNodes(t *testing.T) {
 	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
-	if err := newCrew(t, open(), 4, file).b.Announce(t.Context(), "", 4); err != nil {
+	worker := newCrew(t, open(), 4, file)
+	if err := worker.b.Announce(t.Context(), "", 4); err != nil {
 		t.Fatal(err)
 	}
 	s := gateway.begin(t)
@@ -286,6 +287,10 @@ func TestCallsCrossNodes(t *testing.T) {
 	}
 	if got := control(`{"subtype":"get_context_usage"}`); !strings.Contains(got, "totalTokens") {
 		t.Errorf("the context usage is %q", got)
+	}
+	handle := func(context.Context, *wire.ControlRequest) (json.RawMessage, error) { return nil, nil }
+	if _, err := s.Host(t.Context(), ann, hub.HostOptions{Handle: handle}); !errors.Is(err, hub.ErrLocked) || !strings.Contains(err.Error(), worker.b.cfg.Worker) {
+		t.Errorf("a host at another node: %v, want ErrLocked with the name of the worker", err)
 	}
 	var refused *parley.ControlError
 	if _, err := s.Control(t.Context(), ann, json.RawMessage(`{"subtype":"set_model","model":7}`)); !errors.As(err, &refused) {

@@ -100,6 +100,13 @@ type Broadcaster interface {
 	Broadcast(id string, data json.RawMessage)
 }
 
+// A Waker is a [Backend] that does Wake, Put and Wake in one method, with less to wait for.
+type Waker interface {
+	// PutAndWake puts an item into the inbox of a session, like Put. When it returns, the session is recorded as
+	// having work to do.
+	PutAndWake(ctx context.Context, id string, item Item) (Item, error)
+}
+
 // A Caller is a [Backend] through which the hubs that share it call each other. Without one, methods such as
 // [Session.Rewind] return [ErrLocked] unless this process runs the session.
 type Caller interface {

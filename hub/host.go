@@ -105,6 +105,9 @@ func (s *Session) host(ctx context.Context, by Actor, opts HostOptions) (*Host, 
 	h := &Host{by: by, opts: opts, r: r}
 	h.ctx, h.stop = context.WithCancelCause(r.ctx)
 	err = r.do(ctx, func(x *tx) error {
+		if r.lease == nil && r.fold.owner != "" {
+			return fmt.Errorf("%w; the last one that did is %s: attach the host there", ErrLocked, r.fold.owner)
+		}
 		if r.lease == nil {
 			return ErrLocked
 		}

@@ -596,6 +596,9 @@ func (s *Session) put(ctx context.Context, p *Prompt) error {
 // process dies, and after, because the session's owner may have rested in between, when the inbox was empty.
 func (h *Hub) put(ctx context.Context, id string, item Item) (stored Item, err error) {
 	b := h.cfg.Backend
+	if w, ok := b.(Waker); ok {
+		return w.PutAndWake(ctx, id, item)
+	}
 	if err = b.Wake(ctx, id); err != nil {
 		return stored, err
 	}
