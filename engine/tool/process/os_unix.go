@@ -2,7 +2,22 @@
 
 package process
 
-import "syscall"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// unread reports whether the output has something to read, or its end.
+func (t *Tree) unread() (ready bool) {
+	if raw, err := t.output.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) {
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			ready = n > 0
+		})
+	}
+	return ready
+}
 
 // newSession makes a command the leader of a session, and so of a process group.
 func newSession(a *syscall.SysProcAttr) { a.Setpgid, a.Setsid = false, true }

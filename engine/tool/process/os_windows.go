@@ -10,6 +10,8 @@ func (t *Tree) terminate() { t.cmd.Process.Kill() }
 
 func (t *Tree) kill() { t.cmd.Process.Kill() }
 
+func (t *Tree) unread() bool { return false }
+
 func sweep(string) {}
 
 func (t *Tree) endSession(func() bool) {}

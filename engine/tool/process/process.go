@@ -192,23 +192,22 @@ func (t *Tree) Code() int {
 // output open.
 func (t *Tree) WaitOutput(spool *Spool) (left bool) {
 	<-t.exited
-	const moment = 100 * time.Millisecond
-	seen := spool.Total()
+	const moment = 50 * time.Millisecond
 	timer := time.NewTimer(moment)
 	defer timer.Stop()
-	for {
+	// On a busy machine time may pass before what is there can be read, or was read but not written.
+	for seen, quiet := spool.Total(), 0; quiet < 2; timer.Reset(moment) {
 		select {
 		case <-t.drained:
 			return false
 		case <-timer.C:
-			now := spool.Total()
-			if now == seen {
-				return true
+			quiet++
+			if now := spool.Total(); now != seen || t.unread() {
+				seen, quiet = now, 0
 			}
-			seen = now
-			timer.Reset(moment)
 		}
 	}
+	return true
 }
 
 // Stop stops the tree: it terminates it, and kills it after [Grace]. It returns when
