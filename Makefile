@@ -6,6 +6,8 @@ SHELL := bash
 
 # One set of compiled packages serves all lines but those with the race detector, which needs cgo.
 export CGO_ENABLED := 0
+# Without paths in them, they also serve other checkouts and the build of a release.
+export GOFLAGS ?= -trimpath
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 60s
@@ -41,7 +43,7 @@ cross: ## link the command for linux, macOS and windows on amd64 and arm64, and 
 	@for platform in $(PLATFORMS); do \
 		echo "cross: $$platform"; \
 		export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
-		go build -o /dev/null ./cmd/parley || exit 1; \
+		go build -ldflags=-w -o /dev/null ./cmd/parley || exit 1; \
 		[ $$GOARCH != amd64 ] || go vet ./... || exit 1; \
 	done
 
