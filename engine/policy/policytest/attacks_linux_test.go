@@ -37,10 +37,14 @@ func played(t *testing.T) ([]Row, []int) {
 	return rows, list
 }
 
-// inParallel splits a job over as many workers as there are processors. Rows of a place
-// with few rows stay together, because each worker creates the places of its rows.
+// inParallel splits a job over workers. Rows of a place with few rows stay together, because
+// each worker creates the places of its rows. A run of all rows has more workers than
+// processors: half of its time it waits for commands that do not end by themselves.
 func inParallel(t *testing.T, rows []Row, j job) []result {
 	n := min(runtime.GOMAXPROCS(0), 2, len(j.Rows))
+	if os.Getenv("PARLEY_TEST_LONG") != "" {
+		n *= 3
+	}
 	lists, byPlace := make([][]int, n), map[string][]int{}
 	for _, i := range j.Rows {
 		s, err := ParseSetting(rows[i].Setting)
