@@ -130,7 +130,7 @@ func (d *Definition) check() error {
 	case "", wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeBypassPermissions, wire.ModeAuto, wire.ModeManual, wire.ModeDelegate:
 		return nil
 	}
-	return fmt.Errorf("the agent %q has the permission mode %q, which there is not", d.Name, d.Mode)
+	return fmt.Errorf("the agent %q has the unknown permission mode %q", d.Name, d.Mode)
 }
 
 // maxFiles is how many files of a directory are read.

@@ -80,7 +80,7 @@ func TestParse(t *testing.T) {
 		`{"a":{"description":"d"}}`:    "no prompt",
 		`{"":{"description":"d"}}`:     "no name",
 		`{"a\nb":{"description":"d"}}`: "cannot be used",
-		`{"a":{"description":"d","prompt":"p","permissionMode":"x"}}`: "which there is not",
+		`{"a":{"description":"d","prompt":"p","permissionMode":"x"}}`: "unknown permission mode",
 		`{"a":{"description":"d","prompt":"p","maxTurns":-1}}`:        "less than zero",
 	} {
 		if _, err := agents.Parse(text, agents.Flag); err == nil || !strings.Contains(err.Error(), want) {

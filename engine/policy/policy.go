@@ -202,7 +202,7 @@ func (j *judgement) decide() Decision {
 		return byRule(r, wire.BehaviorAsk, "the rule "+r.String()+" of "+r.Source.String()+" asks")
 	}
 	if deny != nil {
-		reason := "the rule " + deny.String() + " of " + deny.Source.String() + " may deny it: what it does cannot be told for sure"
+		reason := "the rule " + deny.String() + " of " + deny.Source.String() + " may deny it: its effects are not certain"
 		if j.shell != nil && j.shell.Unclear != "" {
 			reason += " (" + j.shell.Unclear + ")"
 		}
