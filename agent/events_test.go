@@ -13,12 +13,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -162,11 +162,10 @@ func TestFailureAndNotificationHooks(t *testing.T) {
 	opts.Settings = json.RawMessage(`{"hooks":{"Notification":[{"hooks":[{"type":"command","command":"cat >> ` + said + `"}]}]}}`)
 	opts.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
 		// The command runs while somebody is asked; nothing waits for it.
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if text, _ := os.ReadFile(said); strings.HasSuffix(strings.TrimSpace(string(text)), "}") {
-				break
-			}
-		}
+		testwait.Until(t, "the hook runs", func() bool {
+			text, _ := os.ReadFile(said)
+			return strings.HasSuffix(strings.TrimSpace(string(text)), "}")
+		})
 		return parley.Deny("no"), nil
 	}
 	opts.Hooks = []parley.Hook{parley.On("", func(_ context.Context, in *wire.NotificationInput) (*wire.HookOutput, error) {
