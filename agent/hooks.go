@@ -82,6 +82,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.sendMessage, All: s.set.flags.HookEvents,
 		// Do not wait for Do: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
+		Late:   func(text string) { go s.conv.Do(func() { s.conv.Inform(text) }) },
 	})
 }
 
@@ -285,7 +286,7 @@ func hostHears(in wire.HookInput) bool {
 		return in.Source != "startup" && in.Source != "resume"
 	case *wire.SessionEndInput:
 		return in.Reason == "clear"
-	case *wire.InstructionsLoadedInput, *wire.SetupInput:
+	case *wire.SetupInput:
 		return false // as in the official command
 	case *wire.NotificationInput:
 		return in.NotificationType != "permission_prompt" // the host receives the permission request itself

@@ -197,7 +197,7 @@ func TestCommandHooks(t *testing.T) {
 	}{
 		{"allow", `{"PreToolUse":[{"hooks":[{"type":"command","command":"echo '{\"hookSpecificOutput\":{\"hookEventName\":\"PreToolUse\",\"permissionDecision\":\"allow\"}}'"}]}]}`, true, ""},
 		{"nothing", `{"PreToolUse":[{"hooks":[{"type":"command","command":"true"}]}]}`, false, "nobody can be asked"},
-		{"status 2", `{"PreToolUse":[{"hooks":[{"type":"command","command":"echo not so >&2; exit 2"}]}]}`, false, "hook error: not so"},
+		{"status 2", `{"PreToolUse":[{"hooks":[{"type":"command","command":"echo not so >&2; exit 2"}]}]}`, false, "hook error: [echo not so >&2; exit 2]: not so"},
 		{"crash", `{"PreToolUse":[{"hooks":[{"type":"command","command":"exit 1"}]}]}`, false, "a hook failed"},
 		{"late", `{"PreToolUse":[{"hooks":[{"type":"command","command":"sleep 20","timeout":0.2}]}]}`, false, "did not answer"},
 		{"request allows", `{"PermissionRequest":[{"matcher":"Bash","hooks":[{"type":"command","command":"echo '{\"hookSpecificOutput\":{\"hookEventName\":\"PermissionRequest\",\"decision\":{\"behavior\":\"allow\"}}}'"}]}]}`, true, ""},

@@ -40,6 +40,9 @@ import (
 // compatible with.
 const CompatibleVersion = "2.1.325"
 
+// emitStates is the variable that sends the states of a conversation to every reader.
+const emitStates = "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"
+
 // A Config configures an agent. The engine reads nothing that is not in it: no environment, no home
 // directory, no working directory of the process.
 type Config struct {
@@ -375,7 +378,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		SystemPrompt: system, AppendSystemPrompt: set.withLanguage(appended), JSONSchema: f.JSONSchema,
 		Thinking: thinking(set.thinkingMode(), set.thinkingTokens(), f.ThinkingDisplay), Effort: set.effort(), Betas: f.Betas, Tuning: set.tuning(),
 		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
-		States:    set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1",
+		States: set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1" || on[set.vars[emitStates]], StatesForAll: on[set.vars[emitStates]],
 		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,
 		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
 		Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Provider: set.telemetryProvider(),

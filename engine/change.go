@@ -93,10 +93,19 @@ func (c *Conversation) Times() (total, api time.Duration) {
 
 // Rename sets the title of the session and emits the change.
 func (c *Conversation) Rename(title string) error {
-	title = strings.TrimSpace(title)
-	if err := c.rec.Record(session.Title(title)); err != nil {
+	if err := c.setTitle(title); err != nil {
 		return err
 	}
-	c.rec.Emit(&wire.SessionTitleChanged{Title: title})
+	c.rec.Emit(&wire.SessionTitleChanged{Title: c.title})
 	return nil
+}
+
+// setTitle sets the title of the session.
+func (c *Conversation) setTitle(title string) error {
+	title = strings.TrimSpace(title)
+	err := c.rec.Record(session.Title(title))
+	if err == nil {
+		c.title = title
+	}
+	return err
 }

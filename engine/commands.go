@@ -254,7 +254,7 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 		if name, _, ok := typed(p); ok && !c.cfg.NoSlashCommands {
 			note := &wire.TextBlock{Text: history.Reminder(fmt.Sprintf("The prompt below begins like a slash command, but there is no command /%s here, so nothing was run. Take it as plain words.", name))}
 			content := wire.Blocks(append([]wire.Block{note}, p.m.Message.Content.All()...)...)
-			p.expanded = &content
+			p.expanded, p.typed = &content, text
 		}
 		return nil
 	}
@@ -295,6 +295,9 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 	blocks = append(blocks, p.m.Message.Content.All()[1:]...)
 	content := wire.Blocks(blocks...)
 	p.expanded = &content
+	if len(p.m.Message.Content.All()) == 1 {
+		p.typed = head
+	}
 	return nil
 }
 

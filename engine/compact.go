@@ -115,6 +115,10 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 		end := c.compactEnding(t, err)
 		end.noTurns, end.localCommand = true, "compact"
 		return end
+	case errors.As(err, new(*compact.Blocked)):
+		end := fail(err.Error())
+		end.text = err.Error()
+		return end
 	case err != nil:
 		return fail("Error during compaction: " + ask.Sentence(err))
 	}

@@ -138,6 +138,8 @@ type Config struct {
 	Partial bool // emit the events of the model's stream
 	Replay  bool // emit prompts back to the host
 	States  bool // emit when the conversation becomes idle or busy
+	// StatesForAll means that States are for every reader and not only for the SDK of the host.
+	StatesForAll bool
 
 	// The session. Without a log nothing is recorded.
 	SessionID string

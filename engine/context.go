@@ -320,6 +320,9 @@ func (c *briefing) expandParts(ctx context.Context, cmd *project.Command, args s
 		}
 		b.WriteString(out)
 	}
+	if cmd.Skill {
+		return strings.TrimLeft(b.String(), "\n"), nil // the end of the file stays as it is
+	}
 	return strings.TrimSpace(b.String()), nil
 }
 

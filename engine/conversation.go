@@ -82,6 +82,7 @@ type prompt struct {
 	continued *unfinishedTurn // the turn to continue, if this is not a new prompt
 
 	expanded *wire.Content // the text sent to the model, if it differs
+	typed    string        // a slash command as hosts see it again
 	attached []*attachment // files that the prompt names
 	recorded func()        // called once the prompt is recorded; may be nil
 
@@ -148,7 +149,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	c.runner = c.newRunner(sub, aboveRunner, log, now)
 	c.crew = c.newCrew(sub, top)
 	c.hooks = hooks{below: sub != nil, source: "startup", setup: cfg.Setup, serving: &c.owner, runner: c.runner, rec: c.rec, env: c.env,
-		modelID: func() string { return c.model.ID }, rename: c.Rename, reload: func() { c.reloadProject() }}
+		modelID: func() string { return c.model.ID }, rename: c.setTitle, reload: func() { c.reloadProject() }}
 	c.briefing = briefing{project: cfg.Project, only: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle, planWords: cfg.Tuning.PlanInstructions, hostPrompt: func() bool { return c.set.systemPrompt != nil },
 		owner: &c.owner, permissions: &c.permissions, toolset: &c.toolset, hooks: &c.hooks, cfg: &c.cfg, env: c.env, rec: c.rec, hist: &c.hist, runner: c.runner}
 	if cfg.History != nil {
@@ -360,7 +361,7 @@ func (c *Conversation) Prompt(m *wire.User) {
 		if c.uuids[m.UUID] { // it was sent before, and has or will have its answer
 			if c.cfg.Replay {
 				again := *m
-				again.IsReplay, again.SessionID, again.Timestamp = true, "", ""
+				again.IsReplay, again.SessionID, again.Timestamp, again.Priority = true, "", "", ""
 				c.rec.Emit(&again)
 			}
 			if c.turn == nil && !c.awake && !c.working {
@@ -512,7 +513,7 @@ func agentsWork(tasks *tool.Tasks) bool {
 
 func (c *Conversation) state(state string) {
 	if c.cfg.States {
-		c.rec.Emit(&wire.SessionStateChanged{State: state, SDKHostOnly: true})
+		c.rec.Emit(&wire.SessionStateChanged{State: state, SDKHostOnly: !c.cfg.StatesForAll})
 	}
 }
 

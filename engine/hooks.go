@@ -31,6 +31,7 @@ type hooks struct {
 	env     *tool.Env
 	modelID func() string            // the current model
 	rename  func(title string) error // renames the session
+	title   string                   // of the session, if it was set in this process
 	reload  func()                   // reads the project's files again
 }
 
@@ -70,7 +71,7 @@ func (c *hooks) promptHooks(t *turn, p *prompt) *hook.Verdict {
 	if p.origin != nil {
 		return &hook.Verdict{} // a program wrote it
 	}
-	v := c.callHooks(t, &wire.UserPromptSubmitInput{Prompt: p.m.Message.Content.String()}, "", "")
+	v := c.callHooks(t, &wire.UserPromptSubmitInput{Prompt: p.m.Message.Content.String(), SessionTitle: c.title}, "", "")
 	if _, blocked := v.Blocked(); blocked {
 		return v
 	}
@@ -117,7 +118,7 @@ func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) 
 		if tc.Out == nil {
 			continue
 		}
-		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: tc.Name, ToolInput: orEmpty(tc.Out.InputOf(tc)), ToolUseID: tc.ID,
+		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: tc.Name, ToolInput: orEmpty(tc.Input), ToolUseID: tc.ID,
 			ToolResponse: mustJSON(tc.Out.Result.Content.String())})
 	}
 	v := c.runHooks(t, in, "")

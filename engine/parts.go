@@ -85,9 +85,10 @@ func (c *queue) nextPrompt() *prompt {
 
 // turns is the running turn and the results of earlier ones.
 type turns struct {
-	turn    *turn       // nil while idle
-	batch   *call.Batch // calls of the answer, until all their results are emitted
-	results int
-	last    *wire.Result
-	began   time.Time
+	turn     *turn       // nil while idle
+	batch    *call.Batch // calls of the answer, until all their results are emitted
+	results  int
+	refusals int // how often a safety check of the provider stopped the model in this conversation
+	last     *wire.Result
+	began    time.Time
 }

@@ -84,7 +84,7 @@ func firstOf(ids []string) string {
 // result returns the last message of a turn.
 func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	ids := t.uuids()
-	stops, index, queued := t.refusals, c.results, len(c.inbox)
+	stops, index, queued := c.refusals, c.results, len(c.inbox)
 	usage := c.ledger.TurnUsage()
 	r := &wire.Result{
 		Subtype: "success", IsError: end.isError,
@@ -126,7 +126,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	}
 	if end.subtype == "" && !end.isError {
 		r.TimeToRequestMS = ms(t.first.sent)
-		if len(ids) > 0 && t.first.usage != nil {
+		if len(ids) > 0 && t.prompts[0].m.UUID != "" && t.first.usage != nil {
 			sent, tokens, cached := t.first.sent.UnixMilli(), history.InputTokens(t.first.usage), t.first.usage.CacheReadInputTokens
 			r.RequestSentWallMS, r.FirstRequestInputTokens, r.FirstRequestCacheReadInputToken = &sent, &tokens, &cached
 		}

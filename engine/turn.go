@@ -331,7 +331,10 @@ func fields(pairs ...any) map[string]json.RawMessage {
 func (c *Conversation) echoPrompts(t *turn) {
 	for _, p := range t.unspoken {
 		m := *p.m
-		m.IsReplay, m.UUID, m.SessionID, m.Timestamp, m.Origin = true, p.uuid, "", "", originOf(p)
+		m.IsReplay, m.UUID, m.SessionID, m.Timestamp, m.Origin, m.Priority = true, p.uuid, "", "", originOf(p), ""
+		if p.typed != "" {
+			m.Message.Content = wire.Text(p.typed)
+		}
 		c.rec.Emit(&m)
 	}
 	t.unspoken = nil
@@ -425,8 +428,8 @@ func (c *Conversation) mergeQueuedPrompts(t *turn) *ending {
 			continue
 		}
 		c.inbox = slices.DeleteFunc(slices.Clone(c.inbox), func(q *prompt) bool { return q == p })
-		c.lifecycle(p, "started")
 		if reason, blocked := verdict.Blocked(); blocked {
+			c.lifecycle(p, "started")
 			c.reportBlocked(reason, false)
 			c.lifecycle(p, "cancelled")
 			continue
@@ -436,6 +439,9 @@ func (c *Conversation) mergeQueuedPrompts(t *turn) *ending {
 		if err := c.appendPrompt(t, p, verdict.Added()); err != nil {
 			return c.broken(err)
 		}
+		c.echoPrompts(t)
+		c.lifecycle(p, "started")
+		t.first.named = t.first.named && p.m.UUID == ""
 	}
 	return nil
 }
@@ -464,7 +470,7 @@ func (c *Conversation) finishOrContinue(t *turn, a *answer) *ending {
 		if t.continued++; t.continued <= 3 {
 			return goOn("Your answer above was cut off by a failure of the connection. Go on where it stopped; do not repeat it.")
 		}
-	case a.stopReason == "max_tokens":
+	case a.stopReason == "max_tokens", a.stopReason == "model_context_window_exceeded":
 		if t.continued++; t.continued <= 3 {
 			return goOn("Your answer reached the limit of its length. Go on exactly where it stopped, in smaller pieces.")
 		}
@@ -475,6 +481,7 @@ func (c *Conversation) finishOrContinue(t *turn, a *answer) *ending {
 		}
 	case a.stopReason == "refusal":
 		told := "The model declined to answer, or a safety check stopped its answer."
+		c.refusals++
 		if t.refusals++; t.refusals <= 1 {
 			told += " It is asked once more, and told so."
 		}

@@ -332,9 +332,9 @@ type HookProgress struct {
 	HookID    string    `json:"hook_id"`
 	HookName  string    `json:"hook_name"`
 	HookEvent HookEvent `json:"hook_event"`
-	Stdout    string    `json:"stdout,omitzero"`
-	Stderr    string    `json:"stderr,omitzero"`
-	Output    string    `json:"output,omitzero"`
+	Stdout    string    `json:"stdout"`
+	Stderr    string    `json:"stderr"`
+	Output    string    `json:"output"`
 	SessionID string    `json:"session_id,omitzero"`
 	UUID      string    `json:"uuid,omitzero"`
 	Timestamp string    `json:"timestamp,omitzero"`
@@ -346,7 +346,7 @@ type HookResponse struct {
 	HookID    string    `json:"hook_id,omitzero"`
 	HookName  string    `json:"hook_name"`
 	HookEvent HookEvent `json:"hook_event"`
-	Output    string    `json:"output,omitzero"`
+	Output    string    `json:"output"`
 	Stdout    string    `json:"stdout"`
 	Stderr    string    `json:"stderr"`
 	ExitCode  *int      `json:"exit_code,omitzero"`

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -75,6 +76,8 @@ type Options struct {
 	Kinds map[string]func(ctx context.Context, h *settings.Hook, input []byte) (said, refused string, err error)
 	// Rewake receives the texts that hooks in the background send to the model.
 	Rewake func(text string)
+	// Late receives the other texts of hooks in the background, for the next request.
+	Late func(text string)
 }
 
 type compiled struct {
@@ -276,7 +279,9 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 	if h.Async && err == nil {
 		r.background(func() {
 			a := finish()
-			if h.Rewake && r.opts.Rewake != nil && a.Output != nil && a.Output.Decision == wire.DecisionBlock {
+			if !h.Rewake {
+				r.late(a)
+			} else if r.opts.Rewake != nil && a.Output != nil && a.Output.Decision == wire.DecisionBlock {
 				r.opts.Rewake(fmt.Sprintf("The hook %s of the user says:\n%s", name, a.Output.Reason))
 			}
 		})
@@ -286,7 +291,15 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		// A hook may declare in its first line that it runs asynchronously.
 		c.onAsync = func(limit time.Duration) { c.limit(limit); c.detach(r.ctx) }
 		done := make(chan Answer, 1)
-		r.background(func() { done <- finish() })
+		r.background(func() {
+			a := finish()
+			select {
+			case <-c.asyncs:
+				r.late(a)
+			default:
+				done <- a
+			}
+		})
 		select {
 		case a := <-done:
 			return a
@@ -295,6 +308,16 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		}
 	}
 	return finish()
+}
+
+// late passes on the texts of a hook that ended in the background.
+func (r *Runner) late(a Answer) {
+	if a.Output == nil || r.opts.Late == nil {
+		return
+	}
+	if text := strings.TrimSpace(a.Output.SystemMessage + "\n" + a.Output.Context()); text != "" {
+		r.opts.Late(text)
+	}
 }
 
 // other runs a hook that is not a command.
@@ -324,6 +347,9 @@ func (r *Runner) other(ctx context.Context, h settings.Hook, event wire.HookEven
 	}
 	a := judge(h, event, res)
 	a.Withdrawn = res.err != nil && errors.Is(ctx.Err(), context.Canceled)
+	if h.Kind == "http" && res.code == 0 {
+		res.code = http.StatusOK
+	}
 	report(res, a)
 	return a
 }
@@ -339,7 +365,7 @@ func response(id, name string, event wire.HookEvent, session string, res result,
 	switch {
 	case res.cancelled:
 		m.Outcome = "cancelled"
-	case a.Err != nil || res.code != 0:
+	case a.Err != nil || res.code != 0 && res.code != http.StatusOK:
 		m.Outcome = "error"
 	}
 	if a.Err != nil && m.Output == "" {
@@ -370,18 +396,21 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 	switch res.code {
 	case 0:
 	case 2:
-		reason := strings.TrimSpace(res.stderr)
-		if reason == "" {
-			reason = strings.TrimSpace(res.stdout)
+		reason := res.stderr
+		if strings.TrimSpace(reason) == "" {
+			reason = res.stdout
 		}
-		if reason == "" {
-			reason = "the hook " + h.Line() + " says no"
+		if strings.TrimSpace(reason) == "" {
+			reason = "the hook says no"
 		}
+		reason = fmt.Sprintf("[%s]: %s", h.Line(), reason)
 		out := &wire.HookOutput{Decision: wire.DecisionBlock, Reason: reason}
 		if event == wire.EventPermissionRequest {
 			out = &wire.HookOutput{HookSpecificOutput: &wire.PermissionRequestOutput{Decision: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason}}}
 		}
-		return answer(h, out)
+		a := answer(h, out)
+		a.Exited = true
+		return a
 	default:
 		text := fmt.Sprintf("it ended with status %d", res.code)
 		if said := strings.TrimSpace(res.stderr); said != "" {
@@ -390,6 +419,9 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 		return failed(h, errors.New(text))
 	}
 	said := strings.TrimSpace(res.stdout)
+	if first, rest, _ := strings.Cut(said, "\n"); isAsync(first) != nil {
+		said = strings.TrimSpace(rest)
+	}
 	if said == "" {
 		return answer(h, nil)
 	}
@@ -670,12 +702,24 @@ func (o *output) text() string {
 // async reports whether the first line declares the hook as asynchronous, and its timeout.
 func (o *output) async() (time.Duration, bool) {
 	line, _, _ := strings.Cut(o.text(), "\n")
-	var said struct {
-		Async   bool    `json:"async"`
-		Timeout float64 `json:"asyncTimeout"` // in milliseconds
-	}
-	if json.Unmarshal([]byte(line), &said) != nil || !said.Async {
+	said := isAsync(line)
+	if said == nil {
 		return 0, false
 	}
 	return time.Duration(said.Timeout * float64(time.Millisecond)), true
+}
+
+// A detaching is the first line of a hook that runs asynchronously.
+type detaching struct {
+	Async   bool    `json:"async"`
+	Timeout float64 `json:"asyncTimeout"` // in milliseconds
+}
+
+// isAsync parses the first line of a hook. It returns nil if the hook does not run asynchronously.
+func isAsync(line string) *detaching {
+	var said detaching
+	if json.Unmarshal([]byte(line), &said) != nil || !said.Async {
+		return nil
+	}
+	return &said
 }

@@ -21,6 +21,7 @@ type Answer struct {
 	// Withdrawn means that the hook has no answer because the turn was interrupted. This is
 	// not reported as a failure, but what the hook guards does not happen.
 	Withdrawn bool
+	Exited    bool // it blocks by its exit status, so the reason is no answer of its own
 }
 
 // withSubject are the events whose hooks are reported with their subject.
@@ -81,6 +82,7 @@ type Verdict struct {
 	Behavior wire.PermissionBehavior
 	Reason   string
 	Source   string                 // of the hook that decides
+	Exited   bool                   // it decides by its exit status
 	Result   *wire.PermissionResult // the decision of hooks for permission requests
 	Input    json.RawMessage        // replaces a call's input; nil keeps it
 	Noted    []policy.HookAnswer    // for the record of the decision
@@ -157,7 +159,7 @@ func (v *Verdict) decide(event wire.HookEvent, a Answer) {
 	}
 	v.Noted = append(v.Noted, noted)
 	if rank[behavior] > rank[v.Behavior] {
-		v.Behavior, v.Reason, v.Source = behavior, reason, a.Source
+		v.Behavior, v.Reason, v.Source, v.Exited = behavior, reason, a.Source, a.Exited
 		if v.Result = result; result == nil {
 			v.Result = &wire.PermissionResult{Behavior: behavior, Message: reason}
 		}

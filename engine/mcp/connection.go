@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -372,7 +373,7 @@ func (c *connection) ask(ctx context.Context, s *server, token int64, send func(
 		if answer.Code == codeRejected {
 			return nil, fmt.Errorf("The MCP server %s did not take the call: %w", s.name, c.link.explain(err))
 		}
-		return nil, fmt.Errorf("MCP error %d: %s", answer.Code, answer.Message)
+		return nil, errors.New(cmp.Or(answer.Message, fmt.Sprintf("MCP error %d", answer.Code)))
 	}
 	select {
 	case <-c.ended:

@@ -119,13 +119,16 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 	}
 	switch {
 	case size > spill.max:
-		kept := []wire.Block{&wire.TextBlock{Text: spill.text(strings.Join(texts, "\n"))}}
+		text := spill.text(strings.Join(texts, "\n"))
+		kept := []wire.Block{&wire.TextBlock{Text: text}}
 		for _, b := range blocks {
 			if _, ok := b.(*wire.TextBlock); !ok {
 				kept = append(kept, b)
 			}
 		}
-		c = wire.Blocks(kept...)
+		if c = wire.Blocks(kept...); len(kept) == 1 {
+			c = wire.Text(text)
+		}
 	case len(blocks) == 0:
 		c = wire.Text(fmt.Sprintf("(%s completed with no output)", t.spec.Name))
 	}
@@ -236,7 +239,11 @@ func (s *spill) binary(kind, mediaType, encoded, uri string) []wire.Block {
 		return text(fmt.Sprintf("[The tool returned %s data that is not base64.]", kind))
 	}
 	if picture(mediaType) && len(encoded) <= maxImage && len(data) > 0 {
-		return []wire.Block{&wire.ImageBlock{Source: &wire.Source{Type: "base64", MediaType: mediaType, Data: encoded}}}
+		blocks := []wire.Block{&wire.ImageBlock{Source: &wire.Source{Type: "base64", MediaType: mediaType, Data: encoded}}}
+		if path, err := s.file(data, "."+strings.TrimPrefix(mediaType, "image/")); err == nil {
+			blocks = append(blocks, &wire.TextBlock{Text: "[Image: source: " + path + "]"})
+		}
+		return blocks
 	}
 	suffix := ".bin"
 	if list, err := mime.ExtensionsByType(mediaType); err == nil && len(list) > 0 {

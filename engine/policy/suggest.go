@@ -68,7 +68,11 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 			}
 			return all
 		case a.Name != "" && !strings.Contains(a.Name, "*"):
-			return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, a.Name))
+			all = append(all, add(wire.DestinationLocalSettings, req.Tool.Name, a.Name))
+			if a.Kind == tool.Skill { // and with any arguments
+				all = append(all, add(wire.DestinationLocalSettings, req.Tool.Name, a.Name+":*"))
+			}
+			return all
 		}
 	}
 	return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, ""))

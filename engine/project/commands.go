@@ -125,6 +125,7 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 	}
 	if skill {
 		c.Dir = filepath.Dir(path)
+		c.body += text[len(strings.TrimRight(text, "\n")):] // as the official command does
 	}
 	if plugin != "" {
 		c.Name = plugin + ":" + name
@@ -194,6 +195,9 @@ func (c *Command) Expand(args string) []Part {
 	words := Words(args)
 	used := false
 	fill := func(text string) string {
+		if c.Dir != "" {
+			text = strings.ReplaceAll(text, "${CLAUDE_SKILL_DIR}", c.Dir)
+		}
 		return placeholder().ReplaceAllStringFunc(text, func(p string) string {
 			if p[0] == '\\' {
 				return p[1:] // escaped

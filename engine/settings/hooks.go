@@ -269,7 +269,7 @@ func (h *Hook) Line() string {
 	case "http":
 		return "POST " + h.Spec.URL
 	case "prompt", "agent":
-		return h.Kind + ": " + h.Spec.Prompt
+		return h.Spec.Prompt
 	case "mcp_tool":
 		return h.Spec.Server + "/" + h.Spec.Tool
 	}

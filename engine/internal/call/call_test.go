@@ -154,9 +154,9 @@ func TestStages(t *testing.T) {
 		{name: "nobody is there", tool: &fakeTool{name: "Do"}, input: `{}`, want: "nobody can be asked", denied: true, records: "receipt", decision: "config"},
 		{name: "the host allows", host: &fakeHost{answer: allow}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "user_temporary"},
 		{name: "the host denies", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: "not now"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "not now", denied: true, records: "receipt", decision: "user_reject"},
-		{name: "the host fails", host: &fakeHost{err: errors.New("gone")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "gone", denied: true, records: "receipt"},
-		{name: "the host answers nonsense", host: &fakeHost{answer: &wire.PermissionResult{Behavior: "maybe"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt"},
-		{name: "the host's input does not fit", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`{"n":"x"}`)}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "InputValidationError", records: "receipt"},
+		{name: "the host fails", host: &fakeHost{err: errors.New("gone")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "gone", denied: true, records: "receipt", decision: "config"},
+		{name: "the host answers nonsense", host: &fakeHost{answer: &wire.PermissionResult{Behavior: "maybe"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt", decision: "config"},
+		{name: "the host's input does not fit", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`{"n":"x"}`)}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "InputValidationError", records: "receipt", decision: "permission_updated_input_invalid"},
 		{name: "the tool panics", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) { panic("oops") }}, input: `{}`, want: "oops", records: "receipt intent outcome"},
 		{name: "a call without effects has no intent", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Look", readOnly: true}, input: `{}`, want: "ran", records: "receipt", decision: "config"},
 	} {

@@ -287,8 +287,7 @@ func (s *run) denyQuietly() string {
 	if s.decision.ReasonType == "mode" {
 		kind = "permission-rule"
 	}
-	s.out.Meta = &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: kind,
-		PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "config", ReasonType: s.decision.ReasonType}}
+	s.out.Meta = s.rejected(kind, "config", s.decision.ReasonType)
 	return reason
 }
 
@@ -323,7 +322,7 @@ func (s *run) askHost() bool {
 
 // applyDenial ends a call that was denied, or whose permission request got no answer.
 func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
-	s.out.Denied = true
+	s.out.Denied, s.out.Meta = true, s.rejected("permission-rule", "config", "other")
 	switch {
 	case err != nil:
 		return s.fail(fmt.Errorf("Tool permission request failed: %v", err))
@@ -335,36 +334,46 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 		s.out.Result, s.out.Meta, s.out.Stopped = rej.Result, rej.Meta, true
 		return s.refuse()
 	}
-	source := "user_reject"
+	source := string(cmp.Or(res.DecisionClassification, wire.UserReject))
 	if s.by == "hook" {
 		source = "hook"
 	}
-	s.out.Meta = &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: "permission-rule",
-		PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: source}}
+	s.out.Meta = s.rejected("permission-rule", source, "")
 	return s.fail(errors.New(res.Message))
 }
 
 // applyPermission allows a call as answered, unless the answer changes the input to one that
 // the rules deny: a person must not be tricked past a rule.
 func (s *run) applyPermission(res *wire.PermissionResult) bool {
-	s.applyUpdates(res.UpdatedPermissions)
-	if res.UpdatedInput != nil && string(res.UpdatedInput) != "null" {
-		if err := s.prepare(res.UpdatedInput); err != nil {
-			return s.fail(err)
+	var invalid error
+	changed, decided := res.UpdatedInput != nil && string(res.UpdatedInput) != "null", true
+	if changed {
+		if invalid = s.prepare(res.UpdatedInput); invalid == nil {
+			decided = s.decide()
 		}
-		if !s.decide() {
-			return s.refuse()
-		}
-		if s.decision.Behavior == wire.BehaviorDeny {
-			return s.deny()
-		}
+	}
+	s.applyUpdates(res.UpdatedPermissions) // only now: a new mode is for later calls
+	switch {
+	case invalid != nil:
+		s.out.Meta = s.rejected("", "permission_updated_input_invalid", "")
+		return s.fail(invalid)
+	case !decided:
+		return s.refuse()
+	case changed && s.decision.Behavior == wire.BehaviorDeny:
+		return s.deny()
 	}
 	if s.by == "hook" {
 		s.decision.DecidedBy = policy.ByHook
 		return s.allow("hook", "")
 	}
 	s.decision.DecidedBy = policy.ByAnswer
-	return s.allow("user_temporary", "")
+	return s.allow(string(cmp.Or(res.DecisionClassification, wire.UserTemporary)), "")
+}
+
+// rejected describes a call that is not allowed.
+func (s *run) rejected(kind, source, reason string) *wire.ToolResultMeta {
+	return &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: kind,
+		PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: source, ReasonType: reason}}
 }
 
 // applyUpdates applies the permission updates of an answer, for this conversation and for
@@ -406,9 +415,12 @@ func (s *run) question() *wire.CanUseTool {
 	}
 	json.Unmarshal(s.input, &in)
 	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, in.FilePath), ShortPath(s.Env, in.Notebook), in.Pattern)
+	if sk, ok := s.Tool.(interface{ About(json.RawMessage) string }); ok {
+		q.Description = sk.About(s.input)
+	}
 	q.RequiresUserInteraction = interactive(s.spec.Name)
 	// The only reason to ask is that nothing allows the call.
-	q.ServerPolicyAskOnly = !q.RequiresUserInteraction && d.Reason == "" && d.ReasonType == "" && d.Path == ""
+	q.ServerPolicyAskOnly = !q.RequiresUserInteraction && s.spec.Name != "Skill" && d.Reason == "" && d.ReasonType == "" && d.Path == ""
 	if q.RequiresUserInteraction {
 		q.PermissionSuggestions = nil
 	}

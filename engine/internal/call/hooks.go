@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,8 +65,7 @@ func (s *run) callHooks() bool {
 		s.out.Denied = true
 		s.out.Result = tool.Failed(deniedByHook(s.spec.Name, s.hooks))
 		s.recordDecision(policy.Decision{}, "hook", false)
-		s.out.Meta = &wire.ToolResultMeta{ID: s.ID, NonExecutionKind: "permission-rule",
-			PermissionDecision: &wire.PermissionDecision{Decision: "reject", Source: "hook", ReasonType: "hook"}}
+		s.out.Meta = s.rejected("permission-rule", "hook", "hook")
 		return true
 	case wire.BehaviorDefer:
 		s.out.Deferred = true
@@ -86,10 +86,10 @@ func (s *run) callHooks() bool {
 // deniedByHook returns the error of a call that a hook denies. It is only the reason, except for Bash and
 // StructuredOutput, as with the official command.
 func deniedByHook(name string, v *hook.Verdict) error {
-	if v.Reason != "" && v.Failed == nil && name != "Bash" && name != "StructuredOutput" {
+	if v.Reason != "" && v.Failed == nil && !v.Exited && name != "Bash" && name != "StructuredOutput" {
 		return errors.New(v.Reason)
 	}
-	return fmt.Errorf("PreToolUse:%s hook error: %s", name, v.Reason)
+	return fmt.Errorf("PreToolUse:%s hook error: %s", name, cmp.Or(v.Reason, "the hook gave no reason"))
 }
 
 // An answer is the host's response to a permission request.

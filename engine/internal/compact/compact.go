@@ -42,6 +42,11 @@ const (
 
 var errNothingToCompact = errors.New("there is nothing to compact: the conversation is a single exchange")
 
+// Blocked is the error of a compaction that a PreCompact hook does not allow.
+type Blocked struct{ Reason string }
+
+func (b *Blocked) Error() string { return "Compaction was blocked by a PreCompact hook: " + b.Reason }
+
 // Limits configure when a conversation is compacted.
 type Limits struct {
 	Window int64 // tokens of the model's window
@@ -273,15 +278,6 @@ func (c *Compactor) Replace(t Turn, trigger, instructions string, tight bool) (e
 		head, tail, kept = c.Hist.Clone(), nil, nil
 	}
 	before := c.Hist.Tokens(&c.Hist.Transcript)
-	more, err := c.preHooks(t, trigger, instructions)
-	if err != nil {
-		if context.Cause(t.Ctx) == nil {
-			c.countFailure(trigger)
-		}
-		return err
-	}
-	instructions = strings.TrimSpace(strings.Join(append([]string{instructions}, more...), "\n\n"))
-
 	c.emitBegin(trigger)
 	defer func() {
 		switch {
@@ -289,10 +285,19 @@ func (c *Compactor) Replace(t Turn, trigger, instructions string, tight bool) (e
 		case context.Cause(t.Ctx) != nil:
 			c.emitEnd("Compaction was interrupted.")
 		default:
-			c.emitEnd("Error during compaction: " + ask.Sentence(err))
+			problem := "Error during compaction: " + ask.Sentence(err)
+			if b := new(Blocked); errors.As(err, &b) {
+				problem = "skipped: " + err.Error()
+			}
+			c.emitEnd(problem)
 			c.countFailure(trigger)
 		}
 	}()
+	more, err := c.preHooks(t, trigger, instructions)
+	if err != nil {
+		return err
+	}
+	instructions = strings.TrimSpace(strings.Join(append([]string{instructions}, more...), "\n\n"))
 	summary, err := summarize(t, head, instructions, tight)
 	if err != nil {
 		return err
@@ -351,6 +356,7 @@ func (c *Compactor) Replace(t Turn, trigger, instructions string, tight bool) (e
 	c.Hist.SetMessages(next)
 	c.dropped, c.made, c.answers, c.failed = dropped, true, 0, 0
 	t.Replaced()
+	texts := append(t.SessionHooks(), t.Hooks(&wire.PostCompactInput{Trigger: trigger, CompactSummary: summary}, trigger).ForModel(hook.Above)...)
 
 	c.emitEnd("")
 	if trigger == Manual {
@@ -364,7 +370,17 @@ func (c *Compactor) Replace(t Turn, trigger, instructions string, tight bool) (e
 		m.Extra = map[string]json.RawMessage{"isReplay": json.RawMessage("false")}
 	}
 	t.EmitUser(m)
-	return c.postHooks(t, trigger, summary)
+	if trigger == Auto { // the context of the session's start
+		if err := t.SendContext(); err != nil {
+			return err
+		}
+	}
+	for _, text := range texts {
+		if err := t.Inform(text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // preHooks runs the hooks before a compaction. They add instructions for the summary, or block it.
@@ -377,24 +393,7 @@ func (c *Compactor) preHooks(t Turn, trigger, instructions string) (more []strin
 		return nil, fmt.Errorf("a PreCompact hook failed, so nothing was compacted: %w", v.Failed)
 	}
 	if reason, blocked := v.Blocked(); blocked {
-		return nil, fmt.Errorf("a PreCompact hook does not let it: %s", reason)
+		return nil, &Blocked{strings.TrimSpace(reason)}
 	}
 	return v.Context, nil
-}
-
-// postHooks runs the hooks after a compaction, and sends the context of the session's start to the
-// model again.
-func (c *Compactor) postHooks(t Turn, trigger, summary string) error {
-	if trigger == Auto {
-		if err := t.SendContext(); err != nil {
-			return err
-		}
-	}
-	more := t.Hooks(&wire.PostCompactInput{Trigger: trigger, CompactSummary: summary}, trigger).ForModel(hook.Above)
-	for _, text := range append(more, t.SessionHooks()...) {
-		if err := t.Inform(text); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package crew
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -90,14 +91,15 @@ type speech struct {
 
 // A report is the result of a subagent.
 type report struct {
-	text   string   // its last message
-	note   string   // our note about it
-	failed string   // why there is no report
-	tools  []string // tools that it used, without duplicates
-	uses   int
-	tokens int64       // of the last request
-	usage  *wire.Usage // the same
-	stats  toolStats
+	text    string   // its last message
+	partial string   // its last text, even if a call follows
+	note    string   // our note about it
+	failed  string   // why there is no report
+	tools   []string // tools that it used, without duplicates
+	uses    int
+	tokens  int64       // of the last request
+	usage   *wire.Usage // the same
+	stats   toolStats
 }
 
 // toolStats counts the tool calls of a subagent by kind.
@@ -385,7 +387,7 @@ func (s *Subagent) judge(crash any) {
 		s.info.Status, r.failed = tool.TaskFailed, "the subagent ended without a result"
 	case res.Subtype == "error_max_turns":
 		r.note = fmt.Sprintf("NOTE: the agent reached its limit of %d turns before it had finished. ", s.Def.MaxTurns)
-		if r.text == "" {
+		if r.text = cmp.Or(r.text, r.partial); r.text == "" {
 			r.note += "It was still using tools and has written no report."
 		} else {
 			r.note += "What it wrote last is below."
@@ -420,9 +422,10 @@ func (s *Subagent) emitEnd(info tool.TaskInfo) {
 	s.emitToHost(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: patch})
 	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: info.Status,
 		OutputFile: info.OutputFile, Summary: info.Summary}
-	if info.Status == tool.TaskKilled {
+	switch info.Status {
+	case tool.TaskKilled:
 		m.Status = "stopped"
-	} else {
+	case tool.TaskCompleted:
 		m.Usage = s.usage()
 	}
 	s.emitToHost(m)
@@ -739,7 +742,7 @@ func (s *Subagent) noteProgress(m *wire.Assistant) (progress *wire.TaskProgress)
 			r.text = b.Text
 			s.addOutput(b.Text)
 		case *wire.ToolUseBlock:
-			r.text = "" // text before a call is not part of the report
+			r.partial, r.text = cmp.Or(r.text, r.partial), "" // text before a call is not part of the report
 			r.uses++
 			r.stats.count(b.Name)
 			if !slices.Contains(r.tools, b.Name) {

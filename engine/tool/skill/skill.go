@@ -89,6 +89,15 @@ func (t *Tool) find(input json.RawMessage) (*Skill, Input, error) {
 	return s, in, nil
 }
 
+// About returns the description of the skill that a call loads.
+func (t *Tool) About(input json.RawMessage) string {
+	s, _, err := t.find(input)
+	if err != nil {
+		return ""
+	}
+	return s.Description
+}
+
 // Access returns the use of the skill, by its name.
 func (t *Tool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	s, _, err := t.find(input)
