@@ -12,6 +12,7 @@ import (
 	"github.com/parley-go/parley/engine/internal/call"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -121,7 +122,7 @@ func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) 
 		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: tc.Name, ToolInput: orEmpty(tc.Input), ToolUseID: tc.ID,
 			ToolResponse: mustJSON(tc.Out.Result.Content.String())})
 	}
-	v := c.runHooks(t, in, "")
+	v := c.runHooksAs(t, in, "", "hook-"+session.NewID()) // the name that hosts know
 	return v.ForModel(hook.Above), v.Stopped
 }
 

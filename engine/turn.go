@@ -144,7 +144,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	c.notices = nil
 	c.emitNotes(verdict)
 	if blocked && !stopped {
-		return c.reportBlocked(reason, false)
+		return c.reportBlocked(reason, verdict.Plain(reason), false)
 	}
 	failed := c.awaitServers(t.ctx)
 	if cmd == nil {
@@ -183,7 +183,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		return c.broken(err)
 	}
 	if stopped {
-		return c.reportBlocked(reason, true)
+		return c.reportBlocked(reason, reason, true)
 	}
 	if p.m.ShouldQuery != nil && !*p.m.ShouldQuery {
 		return &ending{noTurns: true}
@@ -195,7 +195,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 // whether or not the hook suppresses it, because the hook may protect a secret in it. With stopped
 // the hook only ended the turn: the prompt stays in the conversation, and the next prompt tells
 // the model why it was not answered.
-func (c *Conversation) reportBlocked(reason string, stopped bool) *ending {
+func (c *Conversation) reportBlocked(reason, plain string, stopped bool) *ending {
 	kind, told, result := "blocked_by_hook", "UserPromptSubmit operation blocked by hook:\n"+reason, "The prompt was blocked by a hook: "+reason
 	if stopped {
 		kind, told = "stopped_by_hook", strings.TrimSuffix("Operation stopped by hook: "+reason, ": ")
@@ -205,7 +205,7 @@ func (c *Conversation) reportBlocked(reason string, stopped bool) *ending {
 		}
 	}
 	c.rec.Emit(&wire.Informational{Content: told, Level: "warning", PreventContinuation: true,
-		PromptSubmitOutcome: mustJSON(map[string]any{"kind": kind, "prompt_kept": stopped, "reason": reason})})
+		PromptSubmitOutcome: mustJSON(map[string]any{"kind": kind, "prompt_kept": stopped, "reason": plain})})
 	return &ending{noTurns: true, blocked: true, text: result}
 }
 
@@ -430,7 +430,7 @@ func (c *Conversation) mergeQueuedPrompts(t *turn) *ending {
 		c.inbox = slices.DeleteFunc(slices.Clone(c.inbox), func(q *prompt) bool { return q == p })
 		if reason, blocked := verdict.Blocked(); blocked {
 			c.lifecycle(p, "started")
-			c.reportBlocked(reason, false)
+			c.reportBlocked(reason, verdict.Plain(reason), false)
 			c.lifecycle(p, "cancelled")
 			continue
 		}
@@ -672,6 +672,9 @@ func (c *Conversation) emitResult(t *turn, tc *call.Call, out *call.Outcome) (js
 		// As in the official command, the result of a command always has is_error, unless it
 		// contains a picture.
 		b.Extra = map[string]json.RawMessage{"is_error": json.RawMessage("false")}
+	}
+	if b.IsError && b.Content.Text == "" && b.Content.Blocks == nil { // a denial without a reason
+		b.Extra = map[string]json.RawMessage{"content": json.RawMessage(`""`)}
 	}
 	raw := mustJSON(b)
 	structured := json.RawMessage(nil)

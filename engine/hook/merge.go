@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"strings"
 
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/wire"
@@ -205,6 +206,16 @@ func (v *Verdict) Blocked() (reason string, blocked bool) {
 		return v.Objections[0], true
 	}
 	return v.StopReason, v.Stopped || len(v.Objections) > 0
+}
+
+// Plain returns a reason without the command whose exit status blocks.
+func (v *Verdict) Plain(reason string) string {
+	for _, a := range v.Answers {
+		if a.Exited && a.Output.Reason == reason {
+			return strings.TrimSpace(strings.TrimPrefix(reason, "["+a.Name+"]: "))
+		}
+	}
+	return reason
 }
 
 // OnlyStopped reports whether a hook stopped without any objection or failure.

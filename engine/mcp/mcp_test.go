@@ -285,7 +285,7 @@ func TestResults(t *testing.T) {
 		t.Errorf("none: %s %s", js(r.Content), js(r.Structured))
 	}
 	// A picture is not lost because there is a value, too.
-	if r := call("seen"); len(r.Content.Blocks) != 2 || js(r.Content.Blocks[1]) != `{"type":"text","text":"{\"z\":1}"}` {
+	if r := call("seen"); len(r.Content.Blocks) != 3 || js(r.Content.Blocks[2]) != `{"type":"text","text":"{\"z\":1}"}` {
 		t.Errorf("seen: %s", js(r.Content))
 	}
 	if r := tooltest.Call(t.Context(), env, find(t, m, "mcp__calc__fails"), json.RawMessage(`{}`)); !r.IsError || r.Content.String() != "one\ntwo" {

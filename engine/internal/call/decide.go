@@ -325,7 +325,7 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 	s.out.Denied, s.out.Meta = true, s.rejected("permission-rule", "config", "other")
 	switch {
 	case err != nil:
-		return s.fail(fmt.Errorf("Tool permission request failed: %v", err))
+		return s.fail(fmt.Errorf("Tool permission request failed: Error: %v", err))
 	case res.Behavior != wire.BehaviorDeny:
 		return s.fail(fmt.Errorf("The permission callback gave no valid answer: it must be allow or deny, and was %q.", res.Behavior))
 	case res.Interrupt:
