@@ -40,9 +40,6 @@ import (
 // compatible with.
 const CompatibleVersion = "2.1.325"
 
-// emitStates is the variable that sends the states of a conversation to every reader.
-const emitStates = "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"
-
 // A Config configures an agent. The engine reads nothing that is not in it: no environment, no home
 // directory, no working directory of the process.
 type Config struct {
@@ -378,7 +375,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		SystemPrompt: system, AppendSystemPrompt: set.withLanguage(appended), JSONSchema: f.JSONSchema,
 		Thinking: thinking(set.thinkingMode(), set.thinkingTokens(), f.ThinkingDisplay), Effort: set.effort(), Betas: f.Betas, Tuning: set.tuning(),
 		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
-		States: set.vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1" || on[set.vars[emitStates]], StatesForAll: on[set.vars[emitStates]],
+		States:    states(set.vars),
 		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,
 		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
 		Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Provider: set.telemetryProvider(),
@@ -498,4 +495,15 @@ func (set *setup) close() {
 		f()
 	}
 	set.closers = nil
+}
+
+// states returns who receives the states of the conversation.
+func states(vars map[string]string) string {
+	switch {
+	case slices.Contains([]string{"1", "true"}, vars["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"]):
+		return "all"
+	case vars["CLAUDE_CODE_SDK_READS_SESSION_STATE"] == "1":
+		return "sdk"
+	}
+	return ""
 }

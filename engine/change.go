@@ -3,12 +3,10 @@ package engine
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/tool"
-	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -93,19 +91,9 @@ func (c *Conversation) Times() (total, api time.Duration) {
 
 // Rename sets the title of the session and emits the change.
 func (c *Conversation) Rename(title string) error {
-	if err := c.setTitle(title); err != nil {
+	if err := c.rename(title); err != nil {
 		return err
 	}
 	c.rec.Emit(&wire.SessionTitleChanged{Title: c.title})
 	return nil
-}
-
-// setTitle sets the title of the session.
-func (c *Conversation) setTitle(title string) error {
-	title = strings.TrimSpace(title)
-	err := c.rec.Record(session.Title(title))
-	if err == nil {
-		c.title = title
-	}
-	return err
 }

@@ -135,11 +135,9 @@ type Config struct {
 	MaxTurns  int   // limit of rounds in one turn; 0 means none
 	MaxBudget int64 // in nano-dollars; 0 means no limit
 
-	Partial bool // emit the events of the model's stream
-	Replay  bool // emit prompts back to the host
-	States  bool // emit when the conversation becomes idle or busy
-	// StatesForAll means that States are for every reader and not only for the SDK of the host.
-	StatesForAll bool
+	Partial bool   // emit the events of the model's stream
+	Replay  bool   // emit prompts back to the host
+	States  string // emit when the conversation becomes idle or busy: "sdk" for the SDK of the host only, "all" for every reader
 
 	// The session. Without a log nothing is recorded.
 	SessionID string

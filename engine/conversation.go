@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/parley-go/parley/engine/agents"
@@ -149,7 +150,10 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	c.runner = c.newRunner(sub, aboveRunner, log, now)
 	c.crew = c.newCrew(sub, top)
 	c.hooks = hooks{below: sub != nil, source: "startup", setup: cfg.Setup, serving: &c.owner, runner: c.runner, rec: c.rec, env: c.env,
-		modelID: func() string { return c.model.ID }, rename: c.setTitle, reload: func() { c.reloadProject() }}
+		modelID: func() string { return c.model.ID }, rename: func(title string) error {
+			c.title = strings.TrimSpace(title)
+			return c.rec.Record(session.Title(c.title))
+		}, reload: func() { c.reloadProject() }}
 	c.briefing = briefing{project: cfg.Project, only: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle, planWords: cfg.Tuning.PlanInstructions, hostPrompt: func() bool { return c.set.systemPrompt != nil },
 		owner: &c.owner, permissions: &c.permissions, toolset: &c.toolset, hooks: &c.hooks, cfg: &c.cfg, env: c.env, rec: c.rec, hist: &c.hist, runner: c.runner}
 	if cfg.History != nil {
@@ -512,8 +516,8 @@ func agentsWork(tasks *tool.Tasks) bool {
 }
 
 func (c *Conversation) state(state string) {
-	if c.cfg.States {
-		c.rec.Emit(&wire.SessionStateChanged{State: state, SDKHostOnly: !c.cfg.StatesForAll})
+	if c.cfg.States != "" {
+		c.rec.Emit(&wire.SessionStateChanged{State: state, SDKHostOnly: c.cfg.States == "sdk"})
 	}
 }
 

@@ -108,7 +108,7 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 	cfg.NoSendMessage = cfg.NoSendMessage || !s.Narrow.Allows(crew.MessageToolName)
 	cfg.SkillTool = cfg.SkillTool && s.Narrow.Has("Skill")
 	cfg.Git, cfg.NoInstructions, cfg.OutputStyle, cfg.PromptCommands, cfg.Agent, cfg.AgentName = nil, def.OmitContext, "", nil, nil, ""
-	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = nil, false, false, false
+	cfg.Questions, cfg.Partial, cfg.Replay, cfg.States = nil, false, false, ""
 	cfg.SessionID, cfg.Checkpoints = c.rec.ID(), false
 	cfg.Env = env
 	if s.Depth() >= crew.MaxDepth || !s.Narrow.Has(call.AgentName, "Task") {

@@ -848,7 +848,7 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	t.endSpan(r)
 	c.lifecycle(t.prompts[0], final)
 	// Until they end, the host must not close its end: they may need permission.
-	if c.working = c.cfg.States && agentsWork(c.env.Tasks()); !c.working {
+	if c.working = c.cfg.States != "" && agentsWork(c.env.Tasks()); !c.working {
 		c.state("idle")
 	}
 }

@@ -45,6 +45,7 @@ var errNothingToCompact = errors.New("there is nothing to compact: the conversat
 // Blocked is the error of a compaction that a PreCompact hook does not allow.
 type Blocked struct{ Reason string }
 
+// Error returns the reason of the hook.
 func (b *Blocked) Error() string { return "Compaction was blocked by a PreCompact hook: " + b.Reason }
 
 // Limits configure when a conversation is compacted.
