@@ -88,7 +88,7 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 	case err == nil:
 		// There is no other writer. An unfinished line of the last writer must not swallow
 		// this one.
-		if _, _, err := load(file, f.pathOf(p)); err != nil {
+		if err := load(file, f.pathOf(p)); err != nil {
 			file.Close()
 			return err
 		}
@@ -97,6 +97,11 @@ func (f *Files) note(ctx context.Context, id string, in *In, e *Entry) error {
 		if file, err = root.OpenFile(p.name(), os.O_WRONLY|os.O_APPEND|nonblock, 0); err != nil {
 			return notFound(err)
 		}
+		unlock, err := appendLock(f.pathOf(p))
+		if err != nil {
+			return errors.Join(err, file.Close())
+		}
+		defer unlock()
 	default:
 		return err
 	}

@@ -90,7 +90,7 @@ func (l *fileLog) part(name string) (*fileLog, error) {
 	}
 	part := l.files.newLog(l.place, file, Meta{})
 	part.parent, part.sub, part.encoder, part.name, part.path = l, name, l.encoder, key.fileName(), l.files.keyPath(key)
-	if _, _, err := load(file, part.path); err != nil {
+	if err := load(file, part.path); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	l.mu.Lock()

@@ -400,20 +400,43 @@ func openLocked(root *os.Root, p place) (*os.File, error) {
 }
 
 // load reads a locked file and removes what its last writer did not finish.
-func load(file *os.File, path string) (*scan, bool, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return nil, false, err
+func load(file *os.File, path string) error {
+	for {
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		s, end, err := scanLog(io.NewSectionReader(file, 0, info.Size()))
+		if err != nil {
+			return fmt.Errorf("session: %w", err)
+		}
+		if _, err = repairEnd(s, file, path, info.Size(), end); !errors.Is(err, errGrew) {
+			return err
+		}
 	}
-	s, end, err := scanLog(io.NewSectionReader(file, 0, info.Size()))
-	if err != nil {
-		return nil, false, fmt.Errorf("session: %w", err)
-	}
-	torn, err := repairEnd(s, file, path, info.Size(), end)
-	return s, torn, err
 }
 
-// repairEnd removes what the last writer of a file did not finish.
+// errGrew reports that somebody wrote to a file while it was read.
+var errGrew = errors.New("session: the log has grown")
+
+// appendLock keeps writers that do not have the lock of a log apart from the repair of its end: to that, a line that is
+// being written looks like one that was never finished.
+func appendLock(path string) (unlock func(), err error) {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	release, err := filelock.Acquire(ctx, root, filepath.Base(path)+".append")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("session: %w", err), root.Close())
+	}
+	return func() { release(); root.Close() }, nil
+}
+
+// repairEnd removes what the last writer of a file did not finish. The error is errGrew if the file is longer than it
+// was when it was read.
 func repairEnd(s *scan, file *os.File, path string, size, end int64) (torn bool, err error) {
 	if end == size {
 		if s.unended {
@@ -422,6 +445,18 @@ func repairEnd(s *scan, file *os.File, path string, size, end int64) (torn bool,
 			}
 		}
 		return false, nil
+	}
+	unlock, err := appendLock(path)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	info, err := file.Stat()
+	if err != nil {
+		return false, err
+	}
+	if info.Size() != size {
+		return false, errGrew
 	}
 	if err := cut(file, path, end); err != nil {
 		return false, fmt.Errorf("session: cutting a torn line: %w", err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -530,5 +531,41 @@ func TestHasty(t *testing.T) {
 	}
 	if err := log.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRepairSparesNewLines checks that a line which is being written while a log is opened is not removed as one
+// that was never finished.
+func TestRepairSparesNewLines(t *testing.T) {
+	f := &Files{Dir: t.TempDir()}
+	path := filepath.Join(f.Dir, "log.jsonl")
+	one, two := rec("user", 1, 0, "")+"\n", rec("user", 2, 1, "")+"\n"
+	if err := os.WriteFile(path, []byte(one+two[:9]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	size := int64(len(one) + 9)
+	s, end, err := scanLog(io.NewSectionReader(file, 0, size))
+	if err != nil || end != int64(len(one)) {
+		t.Fatal(end, err)
+	}
+	if _, err := file.WriteString(two[9:]); err != nil { // the rest of the line
+		t.Fatal(err)
+	}
+	if torn, err := repairEnd(s, file, path, size, end); torn || !errors.Is(err, errGrew) {
+		t.Errorf("torn %v, %v", torn, err)
+	}
+	if err := load(file, path); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(path); string(text) != one+two || err != nil {
+		t.Errorf("the log is now %q, %v", text, err)
+	}
+	if names, err := filepath.Glob(path + ".*"); len(names) != 0 || err != nil {
+		t.Errorf("left behind: %v %v", names, err)
 	}
 }

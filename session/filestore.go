@@ -96,11 +96,17 @@ func (f *Files) Append(ctx context.Context, key Key, records []json.RawMessage) 
 // appends whole lines, as this does.
 func (l *fileLog) addRecords(records []json.RawMessage) error {
 	if err := lockFile(l.file); err == nil {
-		if _, _, err := load(l.file, l.path); err != nil {
+		if err := load(l.file, l.path); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, ErrLocked) {
 		return err
+	} else {
+		unlock, err := appendLock(l.path)
+		if err != nil {
+			return err
+		}
+		defer unlock()
 	}
 	info, err := l.file.Stat()
 	if err != nil {
@@ -396,7 +402,7 @@ func (f *Files) Lease(ctx context.Context, key Key) (Lease, error) {
 			err = lockedElsewhere(root, p)
 		}
 		if err == nil {
-			_, _, err = load(file, f.pathOf(p))
+			err = load(file, f.pathOf(p))
 		}
 		if err != nil {
 			return nil, errors.Join(err, file.Close())

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -133,7 +134,14 @@ func scanFrom(file io.ReaderAt, size int64, x *index) (*scan, int64, error) {
 
 // loadHistory reads a locked file, removes what its last writer did not finish, and
 // returns its history. Of a long log that was compacted only the end is read.
-func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (*History, error) {
+func (f *Files) loadHistory(root *os.Root, p place, file *os.File) (h *History, err error) {
+	for err = errGrew; errors.Is(err, errGrew); {
+		h, err = f.readHistory(root, p, file)
+	}
+	return h, err
+}
+
+func (f *Files) readHistory(root *os.Root, p place, file *os.File) (*History, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
