@@ -119,7 +119,7 @@ func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) 
 		if tc.Out == nil {
 			continue
 		}
-		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: tc.Name, ToolInput: orEmpty(tc.Input), ToolUseID: tc.ID,
+		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: tc.Name, ToolInput: orEmpty(tc.Out.InputOf(tc)), ToolUseID: tc.ID,
 			ToolResponse: mustJSON(tc.Out.Result.Content.String())})
 	}
 	v := c.runHooksAs(t, in, "", "hook-"+session.NewID()) // the name that hosts know
