@@ -225,17 +225,17 @@ func TestBars(t *testing.T) {
 	args := []string{"--provider", "script", "--script", script}
 
 	first := func(args ...string) time.Duration {
-		best := time.Hour
-		for range 10 {
-			begin := time.Now()
-			d := newDesk(t, home, args...)
-			d.wait("\x1b[?25h")
-			best = min(best, time.Since(begin))
-			d.cmd.Process.Kill()
-		}
-		return best
+		begin := time.Now()
+		d := newDesk(t, home, args...)
+		d.wait("\x1b[?25h")
+		took := time.Since(begin)
+		d.cmd.Process.Kill()
+		return took
 	}
-	fresh := first(args...)
+	fresh := time.Hour
+	for range 10 {
+		fresh = min(fresh, first(args...))
+	}
 	if t.Logf("first prompt: %v", fresh); fresh > 50*time.Millisecond {
 		t.Errorf("the first prompt appears after %v", fresh)
 	}
@@ -279,8 +279,12 @@ func TestBars(t *testing.T) {
 	}
 	t.Logf("%d results", bytes.Count(out, []byte(`"type":"result"`)))
 	continued := append([]string{"--continue"}, args...)
-	again := first(continued...)
-	if t.Logf("first prompt after --continue: %v", again); float64(again) > 1.2*float64(fresh) {
+	again := time.Hour
+	fresh = time.Hour
+	for range 20 { // in turn, because the machine is not equally fast all the time
+		fresh, again = min(fresh, first(args...)), min(again, first(continued...))
+	}
+	if t.Logf("first prompt after --continue: %v, of a new session: %v", again, fresh); float64(again) > 1.2*float64(fresh) {
 		t.Errorf("the first prompt after --continue appears after %v, that of a new session after %v", again, fresh)
 	}
 	echo("after 5,000 turns", continued...)
