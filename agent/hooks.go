@@ -271,6 +271,11 @@ func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseI
 			answers[i] = s.hook(ctx, j.m, j.id, in, toolUseID, sent)
 		})
 	}
+	if sent := hook.Sent(ctx); before == nil {
+		sent()
+	} else {
+		wg.Go(func() { <-before; sent() })
+	}
 	own := commands.Run(ctx, in, subject)
 	wg.Wait()
 	answers = append(answers, own...)

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -23,6 +24,22 @@ type Answer struct {
 	// not reported as a failure, but what the hook guards does not happen.
 	Withdrawn bool
 	Exited    bool // it blocks by its exit status, so the reason is no answer of its own
+}
+
+type sentKey struct{}
+
+// WithSent returns a context with which hooks are called. The function is called once all of them have received their
+// input, before they have answered.
+func WithSent(ctx context.Context, sent func()) context.Context {
+	return context.WithValue(ctx, sentKey{}, sent)
+}
+
+// Sent returns the function of [WithSent], or one that does nothing.
+func Sent(ctx context.Context) func() {
+	if sent, ok := ctx.Value(sentKey{}).(func()); ok {
+		return sent
+	}
+	return func() {}
 }
 
 // withSubject are the events whose hooks are reported with their subject.

@@ -66,8 +66,17 @@ func (b *Batch) Start(c *Call) {
 			before = append(before, other)
 		}
 	}
+	c.order.begun = make(chan struct{})
+	c.order.begin = sync.OnceFunc(func() { close(c.order.begun) })
+	for _, other := range b.Calls {
+		// Calls without effects do not wait for those that wait for the end of the message, and some are never run.
+		if other.order.begun != nil && (other.ReadOnly() || !c.ReadOnly()) {
+			c.order.earlier = append(c.order.earlier, other)
+		}
+	}
 	b.Calls = append(b.Calls, c)
 	go func() {
+		defer c.order.begin()
 		defer close(c.Done)
 		defer c.cancel(nil)
 		defer func() {
@@ -106,12 +115,12 @@ func (b *Batch) reads(c *Call) bool {
 	if c.Tool == nil || c.Tool.Spec().Name != "Bash" {
 		return false
 	}
-	if c.onlyReads == nil {
+	if c.order.onlyReads == nil {
 		env := b.runner.View().Env
 		access, err := c.Tool.Access(env, c.Input)
-		c.onlyReads = new(err == nil && len(access) == 1 && policy.OnlyReads(access[0].Command, env.Cwd(), env.Home))
+		c.order.onlyReads = new(err == nil && len(access) == 1 && policy.OnlyReads(access[0].Command, env.Cwd(), env.Home))
 	}
-	return *c.onlyReads
+	return *c.order.onlyReads
 }
 
 // holdTime is how long the result of a command that only reads waits for those of earlier ones.
@@ -123,7 +132,7 @@ const holdTime = time.Second
 func (b *Batch) Ready() (index int, hold time.Duration) {
 	var waits bool // an earlier command that only reads is running
 	for i, c := range b.Calls {
-		reads := c.onlyReads != nil && *c.onlyReads
+		reads := c.order.onlyReads != nil && *c.order.onlyReads
 		switch {
 		case c.Told:
 		case c.Ctx.Err() == nil: // its context ends with the call, or when it must stop

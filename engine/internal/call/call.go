@@ -107,12 +107,21 @@ type Call struct {
 	Told   bool     // the result was emitted; used by the owner only
 	Beats  int      // number of heartbeats emitted; used by the owner only
 
-	cancel    context.CancelCauseFunc
-	onlyReads *bool                  // see Batch.reads; nil if not known yet, used by the owner only
-	final     bool                   // the host cannot answer it
-	resolved  map[string]tool.Target // targets of the call's paths, as they were when the call was decided
-	receipt   *session.Entry         // of the decision, until it is recorded with the intent
-	place     tool.Place             // where its command runs
+	order    order // of the calls of a batch
+	cancel   context.CancelCauseFunc
+	final    bool                   // the host cannot answer it
+	resolved map[string]tool.Target // targets of the call's paths, as they were when the call was decided
+	receipt  *session.Entry         // of the decision, until it is recorded with the intent
+	place    tool.Place             // where its command runs
+}
+
+// An order keeps calls that run concurrently in the order of the calls: their PreToolUse hooks begin in it.
+type order struct {
+	onlyReads *bool // see Batch.reads; nil if not known yet, used by the owner only
+
+	earlier []*Call       // those whose hooks come first
+	begun   chan struct{} // closed when the hooks of the call have their input, or will not get any; nil if it never runs
+	begin   func()        // closes begun
 }
 
 // StartsAgent reports whether the call starts a subagent, which runs concurrently with others.

@@ -57,6 +57,7 @@ type fakeHost struct {
 	err    error
 	hooks  map[wire.HookEvent]*wire.HookOutput
 	asked  []*wire.CanUseTool
+	called func(ctx context.Context, event wire.HookEvent, id string) // may be nil
 }
 
 func (h *fakeHost) CanAsk() bool { return h.answer != nil || h.err != nil }
@@ -67,7 +68,10 @@ func (h *fakeHost) Ask(_ context.Context, q *wire.CanUseTool, sent func()) (*wir
 	return h.answer, h.err
 }
 
-func (h *fakeHost) Hooks(_ context.Context, in wire.HookInput, _, _ string) []hook.Answer {
+func (h *fakeHost) Hooks(ctx context.Context, in wire.HookInput, _, id string) []hook.Answer {
+	if h.called != nil {
+		h.called(ctx, in.Event(), id)
+	}
 	if out := h.hooks[in.Event()]; out != nil {
 		return []hook.Answer{{Name: "h", Source: "host", Output: out}}
 	}
@@ -359,6 +363,46 @@ func TestCommandsThatReadRunConcurrently(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHooksOfConcurrentCallsAreInOrder checks that a host receives the PreToolUse hooks of concurrent calls in the order
+// of the calls, although the first one takes long to send, and does not wait for their answers.
+func TestHooksOfConcurrentCallsAreInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var order []string
+		answer := make(chan struct{})
+		host := &fakeHost{called: func(ctx context.Context, event wire.HookEvent, id string) {
+			if event != wire.EventPreToolUse {
+				return
+			}
+			if id == "1" {
+				time.Sleep(time.Second)
+			}
+			mu.Lock()
+			order = append(order, id)
+			mu.Unlock()
+			hook.Sent(ctx)()
+			<-answer
+		}}
+		r, _ := newRunner(t, host, wire.ModeBypassPermissions)
+		b := r.NewBatch(t.Context())
+		for _, id := range []string{"1", "2", "3"} {
+			b.Start(&Call{ID: id, Name: "Look", Input: json.RawMessage(`{}`), Tool: &fakeTool{name: "Look", readOnly: true, run: func(context.Context, json.RawMessage) (*tool.Result, error) {
+				return &tool.Result{}, nil
+			}}})
+		}
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		if got := strings.Join(order, " "); got != "1 2 3" {
+			t.Errorf("the host received the hooks of %s", got)
+		}
+		mu.Unlock()
+		close(answer)
+		for _, c := range b.Calls {
+			<-c.Done
+		}
+	})
 }
 
 // TestCommandsThatReadAreReportedInOrder ends the second of two commands first: its result waits for that of the

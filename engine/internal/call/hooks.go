@@ -55,7 +55,20 @@ func (s *run) callHooks() bool {
 	if s.Top.Refresh != nil {
 		s.Top.Refresh(s.ctx)
 	}
-	s.hooks = s.ownHooks(&wire.PreToolUseInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, MCPServer: s.server()})
+	ctx := s.ctx
+	if s.order.begin != nil { // hosts receive the calls of an answer in order, also those that run concurrently
+		for _, other := range s.order.earlier {
+			select {
+			case <-other.order.begun:
+			case <-s.ctx.Done():
+			}
+		}
+		ctx = hook.WithSent(ctx, s.order.begin)
+	}
+	s.hooks = s.Hooks(ctx, s.PromptID, &wire.PreToolUseInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, MCPServer: s.server()}, s.spec.Name, s.ID)
+	if s.order.begin != nil {
+		s.order.begin()
+	}
 	s.out.add(s.hooks)
 	if s.ctx.Err() != nil { // the hooks were interrupted
 		return s.end(Rejected(s.Call, s.out.Input, StoppedBefore))
