@@ -17,9 +17,9 @@ import (
 )
 
 const trustHelp = `
-The files .claude and .mcp.json of a project can contain hooks, MCP servers, environment
-variables, allow rules, modes, and commands and skills that run something. They have no
-effect until you trust them. Deny rules of a project always apply.
+The folder .claude and the file .mcp.json of a project can contain hooks, MCP servers,
+environment variables, allow rules, modes, and commands and skills that run something.
+They have no effect until you trust them. Deny rules of a project always apply.
 
 "parley trust" shows them, asks you, and records their hashes in your config directory.
 A hook or server is trusted together with the project files that its command line
