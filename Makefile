@@ -6,8 +6,12 @@ SHELL := bash
 
 # One set of compiled packages serves all lines but those with the race detector, which needs cgo.
 export CGO_ENABLED := 0
-# Without paths in them, they also serve other checkouts and the build of a release.
-export GOFLAGS ?= -trimpath
+# Without paths in them, they also serve other checkouts and the build of a release. The flags of the
+# environment and of go env -w stay, or half of the lines would compile everything again.
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
+# A program with the race detector sleeps for a second before it exits. Here it does not: 80 test
+# binaries and the programs that they start would sleep for minutes.
+export GORACE ?= atexit_sleep_ms=0
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 60s
