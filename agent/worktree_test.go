@@ -102,7 +102,7 @@ func TestEnterWorktree(t *testing.T) {
 		t.Fatalf("%d results: %q", len(texts), texts)
 	}
 	for i, want := range []string{
-		"Made the worktree " + tree, tree + "\na.txt\nworktree-fix", "outside of the worktree", "outside of the worktree", "outside of the worktree", "outside of the worktree", "outside of the worktree",
+		"Made the worktree " + tree, tree + "\na.txt\nworktree-fix", "outside the worktree", "outside the worktree", "outside the worktree", "outside the worktree", "outside the worktree",
 		"denied by the rule Read(.env)", "No matches", "", "made here", "Leave it with ExitWorktree first", "1 files that are not committed and 0 commits", "2", "0 files that are not committed and 1 commits",
 		"0 files and 1 commits were discarded", dir, "in no worktree",
 	} {
@@ -213,7 +213,7 @@ func TestSubagentInWorktree(t *testing.T) {
 			s.When("sub", parleytest.FirstUser("SUB"),
 				parleytest.Expect(anywhere(filepath.Join(".claude", "worktrees", "agent-"))).Call("Bash", map[string]any{"command": tt.command}),
 				parleytest.Expect(parleytest.ToolResult("a.txt")).Call("Write", map[string]any{"file_path": filepath.Join(dir, "escaped"), "content": "x"}),
-				parleytest.Expect(parleytest.ToolResult("outside of the worktree")).Say("report"))
+				parleytest.Expect(parleytest.ToolResult("outside the worktree")).Say("report"))
 			m := s.Model()
 			got := say(t, agent.Config{Cwd: dir, Model: m, Store: &session.Memory{}, SettingSources: []string{"project"}, Environ: []string{"PATH=" + os.Getenv("PATH"), "IS_SANDBOX=1"}},
 				[]string{"--permission-mode", "bypassPermissions"}, hello)

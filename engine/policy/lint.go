@@ -49,13 +49,13 @@ func Lint(rules []Rule, tools []string, roots []string, home string) []Finding {
 		switch {
 		case strings.HasPrefix(r.Tool, "mcp__"):
 			if r.Content != "" {
-				add(true, "never matches", "a rule about an MCP tool has nothing in parentheses")
+				add(true, "never matches", "a rule for an MCP tool takes nothing in parentheses")
 			}
 			if strings.Contains(r.Tool, " ") {
-				add(true, "never matches", "the name of an MCP tool has no spaces")
+				add(true, "never matches", "the name of an MCP tool contains no spaces")
 			}
 		case !slices.Contains(toolNames, r.Tool) && !slices.Contains(tools, r.Tool):
-			hint := "names of tools are written as in Bash, Read or mcp__server__tool"
+			hint := "tool names look like Bash, Read or mcp__server__tool"
 			for _, name := range toolNames {
 				if strings.EqualFold(name, r.Tool) {
 					hint = "the tool is called " + name
@@ -89,13 +89,13 @@ func lintFiles(r *Rule, roots []string, home string, add func(bool, string, stri
 	c := filepath.ToSlash(r.Content)
 	switch {
 	case strings.HasPrefix(c, "~") && c != "~" && !strings.HasPrefix(c, "~/"):
-		add(true, "never matches", "only ~/ is understood; write the home of another user as //home/name")
+		add(true, "never matches", "only ~/ is supported; write another user's home directory as //home/name")
 	case strings.HasPrefix(c, "~") && home == "" && roots != nil:
-		add(true, "never matches", "there is no home")
+		add(true, "never matches", "the home directory is not known")
 	case strings.Contains(c, "$"):
-		add(false, "has a $ in it, which stands for itself", "variables are not replaced in rules")
+		add(false, "contains a $, which is matched literally", "variables are not replaced in rules")
 	case strings.Contains(strings.TrimPrefix(strings.TrimPrefix(c, "//"), "../"), "/../"):
-		add(true, "never matches", "paths are compared without ..; leave it out")
+		add(true, "never matches", "paths are compared after .. is resolved; write the rule without it")
 	case strings.HasPrefix(c, "/") && !strings.HasPrefix(c, "//"):
 		base := r.Source.Base
 		if base == "" && len(roots) > 0 {
@@ -112,7 +112,7 @@ func lintFiles(r *Rule, roots []string, home string, add func(bool, string, stri
 			add(false, "begins at "+base, "a path from the root of the file system is written with two slashes: /"+c)
 		}
 	case !isReadTool(r.Tool) && r.Tool != "Edit":
-		add(false, "is about all tools that change files", "Edit("+r.Content+") says so")
+		add(false, "applies to every tool that changes files", "Edit("+r.Content+") says so")
 	}
 }
 
@@ -123,13 +123,13 @@ func lintCommand(r *Rule, add func(bool, string, string)) {
 	s := shell.Analyze(strings.TrimSuffix(strings.TrimSuffix(c, ":*"), " *"), shell.Env{})
 	switch {
 	case strings.Contains(strings.TrimSuffix(c, ":*"), ":*"):
-		add(true, "never matches", "\":*\" means more words only at the end; use * elsewhere")
+		add(true, "never matches", "\":*\" is only special at the end; use * elsewhere")
 	case r.Behavior == wire.BehaviorAllow && wild && s.Unproven != "" && !strings.Contains(s.Unproven, "which files"):
-		add(true, "never matches", s.Unproven+", which a rule cannot allow but as a whole command")
+		add(true, "never matches", s.Unproven+", so only a rule with the whole command can allow it")
 	case commands(s) > 1 && wild:
-		add(true, "never matches", "every command of a list is judged by itself, so write a rule for each")
+		add(true, "never matches", "each command of a list is checked separately; write a rule for each")
 	case r.Behavior == wire.BehaviorAllow && commands(s) == 1 && wild && p.program() == "":
-		add(false, "is about every program", "begin it with the name of one")
+		add(false, "applies to every program", "begin it with the name of a program")
 	case r.Behavior == wire.BehaviorAllow && len(s.Calls) > 0 && wild && len(p.words) == 1:
 		if shell.RunsOthers(p.words[0]) {
 			add(false, "does not allow what "+p.words[0]+" runs", "that needs a rule of its own")
@@ -146,6 +146,6 @@ func lintDomain(r *Rule, add func(bool, string, string)) {
 		return
 	}
 	if domain == "" || strings.ContainsAny(strings.TrimPrefix(domain, "*."), "/:*@ ") {
-		add(true, "never matches", "behind domain: stands a host and nothing else, or *. and a host")
+		add(true, "never matches", "domain: is followed by a host name, or by *. and a host name, and nothing else")
 	}
 }

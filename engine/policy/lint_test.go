@@ -15,14 +15,14 @@ func TestLint(t *testing.T) {
 		"allow mcp__s__t(x)":                "nothing in parentheses",
 		"allow TodoWrite(x)":                "nothing in parentheses",
 		"deny WebFetch(x.org)":              "WebFetch(domain:x.org)",
-		"deny WebFetch(domain:https://x.y)": "a host and nothing else",
-		"deny Bash(git:* push)":             "only at the end",
+		"deny WebFetch(domain:https://x.y)": "is followed by a host name",
+		"deny Bash(git:* push)":             "only special at the end",
 		"allow Bash(cd x && npm:*)":         "a rule for each",
-		"allow Bash(echo $(date):*)":        "as a whole command",
+		"allow Bash(echo $(date):*)":        "with the whole command",
 		"allow Bash(xargs:*)":               "a rule of its own",
 		"deny Read(~bob/x)":                 "only ~/",
 		"deny Read(/etc/passwd)":            "two slashes: //etc/passwd",
-		"deny Read(a/../b)":                 "leave it out",
+		"deny Read(a/../b)":                 "write the rule without it",
 		"deny Write(src/**)":                "Edit(src/**)",
 	} {
 		behavior, text, _ := strings.Cut(rule, " ")

@@ -151,9 +151,9 @@ func decide(set *ruleset, req *Request) Decision {
 	if d.Behavior == wire.BehaviorAsk && req.Mode == wire.ModeDontAsk {
 		d.Behavior, d.DecidedBy = wire.BehaviorDeny, ByMode
 		if d.Rule == nil {
-			d.ReasonType, d.Reason = "mode", "nobody is asked in this mode, and no rule allows the call"
+			d.ReasonType, d.Reason = "mode", "this mode asks nobody, and no rule allows the call"
 		} else {
-			d.ReasonType, d.Reason = "mode", "nobody is asked in this mode, and "+d.Reason
+			d.ReasonType, d.Reason = "mode", "this mode asks nobody, and "+d.Reason
 		}
 	}
 	if d.Path != "" {
@@ -192,17 +192,17 @@ func (j *judgement) decide() Decision {
 	}
 	if path := unbound(j); path != "" {
 		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "workingDir", DecidedBy: BySafety, Path: path,
-			Reason: path + " is outside of the worktree " + j.req.Roots[0] + ", and this work is bound to it"}
+			Reason: path + " is outside the worktree " + j.req.Roots[0] + ", and this agent may only work inside it"}
 	}
 	if j.req.Mode == wire.ModePlan && !j.effectless() {
 		return Decision{Behavior: wire.BehaviorDeny, ReasonType: "mode", DecidedBy: ByMode,
-			Reason: "plan mode changes nothing: look, then present the plan with ExitPlanMode"}
+			Reason: "plan mode is read-only: explore, then present the plan with ExitPlanMode"}
 	}
 	if r, _ := j.find(j.set.ask); r != nil {
 		return byRule(r, wire.BehaviorAsk, "the rule "+r.String()+" of "+r.Source.String()+" asks")
 	}
 	if deny != nil {
-		reason := "the rule " + deny.String() + " of " + deny.Source.String() + " may deny it: its effects are not certain"
+		reason := "the rule " + deny.String() + " of " + deny.Source.String() + " might deny it: Parley cannot tell all of its effects"
 		if j.shell != nil && j.shell.Unclear != "" {
 			reason += " (" + j.shell.Unclear + ")"
 		}
@@ -213,7 +213,7 @@ func (j *judgement) decide() Decision {
 	}
 	if path := j.protected(); path != "" {
 		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "safetyCheck", DecidedBy: BySafety, Path: path,
-			Reason: "the file says what programs run, so its change is asked about"}
+			Reason: "this file decides which programs run, so changing it needs approval"}
 	}
 	d := j.decideUnrestricted()
 	if d.Behavior == wire.BehaviorAllow && j.req.Mode == wire.ModePlan && j.executes() {
@@ -246,7 +246,7 @@ func (j *judgement) decideUnrestricted() Decision {
 	}
 	d := Decision{Behavior: wire.BehaviorAsk, Path: outside}
 	if slices.ContainsFunc(j.req.Access, func(a tool.Access) bool { return a.Unwalled }) {
-		d.ReasonType, d.Reason = "sandboxOverride", "the command is to run outside of the read wall"
+		d.ReasonType, d.Reason = "sandboxOverride", "the command asks to run outside the read wall"
 		return d
 	}
 	if j.shell == nil {

@@ -58,7 +58,11 @@ func (j *judgement) redirectsAllowed(s *shell.Script) bool {
 		kind := tool.Kind(f.Kind)
 		for _, path := range absolute(s, f.Word.Text(), false) {
 			if j.allows(tool.Access{Kind: kind, Path: path}) == nil && (!j.inside(path) || kind == tool.Write && j.req.Mode != wire.ModeAcceptEdits) {
-				unprove(s, "no rule allows the file "+f.Word.Text())
+				verb := "reading "
+				if kind == tool.Write {
+					verb = "writing "
+				}
+				unprove(s, "no rule allows "+verb+f.Word.Text())
 				return false
 			}
 		}
@@ -102,7 +106,7 @@ func (j *judgement) provedCall(s *shell.Script, c *shell.Call) *Rule {
 		}
 		for _, at := range c.Places {
 			if !j.writable(s, at.Word) {
-				unprove(s, "no rule allows "+c.Args[0].Text()+" to work at "+at.Word.Text())
+				unprove(s, "no rule allows "+c.Args[0].Text()+" to work in "+at.Word.Text())
 			}
 		}
 	}
@@ -131,9 +135,9 @@ func (j *judgement) writable(s *shell.Script, place shell.Word) bool {
 func (j *judgement) untrustedRepository(s *shell.Script) bool {
 	switch {
 	case len(s.Dirs) > 1 || s.AnyDir && j.req.cwd() != "":
-		unprove(s, "git in another directory does what is configured there")
+		unprove(s, "git in another directory uses the configuration there, which can run programs")
 	case j.bareRepository(j.req.cwd()):
-		unprove(s, "the directory looks like a repository itself, and git does what is configured there")
+		unprove(s, "the directory looks like a bare repository, whose configuration can run programs")
 	default:
 		return false
 	}

@@ -154,7 +154,7 @@ func TestStages(t *testing.T) {
 		{name: "a deny rule beats a hook", host: &fakeHost{hooks: preToolUse(wire.BehaviorAllow, "")}, rules: []string{"deny Do"}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "rule", denied: true, records: "receipt", decision: "config"},
 		{name: "an allow rule", rules: []string{"allow Do"}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "config"},
 		{name: "the mode allows", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "config"},
-		{name: "nobody is asked", mode: wire.ModeDontAsk, host: &fakeHost{answer: allow}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "nobody is asked", denied: true, records: "receipt", decision: "config"},
+		{name: "nobody is asked", mode: wire.ModeDontAsk, host: &fakeHost{answer: allow}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "this mode asks nobody", denied: true, records: "receipt", decision: "config"},
 		{name: "nobody is there", tool: &fakeTool{name: "Do"}, input: `{}`, want: "nobody can be asked", denied: true, records: "receipt", decision: "config"},
 		{name: "the host allows", host: &fakeHost{answer: allow}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "user_temporary"},
 		{name: "the host denies", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: "not now"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "not now", denied: true, records: "receipt", decision: "user_reject"},

@@ -107,7 +107,7 @@ func aboutAgent(p *policy.Policy, name string, mode wire.PermissionMode, d polic
 		case r.Behavior == wire.BehaviorAsk && d.Behavior == wire.BehaviorAllow:
 			d = policy.Decision{Behavior: wire.BehaviorAsk, Reason: "the rule " + r.String() + " of " + r.Source.String() + " asks", ReasonType: "rule", Rule: r}
 			if mode == wire.ModeDontAsk {
-				d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "nobody is asked in this mode, and "+d.Reason
+				d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "this mode asks nobody, and "+d.Reason
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func (s *run) applyHooks() bool {
 		}
 	}
 	if d.Behavior == wire.BehaviorAsk && s.mode == wire.ModeDontAsk {
-		d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "nobody is asked in this mode, and no rule allows the call"
+		d.Behavior, d.ReasonType, d.Reason = wire.BehaviorDeny, "mode", "this mode asks nobody, and no rule allows the call"
 	}
 	return false
 }

@@ -23,7 +23,7 @@ func (s *Script) applyTable(c *Call, name string, input *Word) {
 	s.hidden(name, args)
 	s.fed(input)
 	if s.steered(name) {
-		s.blur("it writes what " + name + " takes its commands from")
+		s.blur("it writes a file that " + name + " takes commands from")
 	}
 }
 

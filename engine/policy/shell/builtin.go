@@ -50,14 +50,14 @@ func builtin(a *argv, args []Word, _ int) {
 	s := a.s
 	switch a.via {
 	case "eval":
-		s.unprove("it evaluates a text")
+		s.unprove("it runs text as a command")
 		if len(args) > 0 && args[0].Text() == "--" {
 			args = args[1:]
 		}
 		a.c.Clear, a.c.Reads = false, true // the evaluated text is analyzed
 		s.joined(args, "eval")
 	case "trap":
-		s.act("it runs a text later")
+		s.act("it sets a command that runs later")
 		for _, w := range args {
 			if !w.Static() || !strings.HasPrefix(w.Text(), "-") {
 				s.sub(w, "trap")
@@ -65,15 +65,15 @@ func builtin(a *argv, args []Word, _ int) {
 			}
 		}
 	case "alias":
-		s.act("it gives a program another name")
+		s.act("it defines an alias")
 		for _, w := range args {
 			if _, v, found := strings.Cut(w.Text(), "="); found {
-				s.blur("it gives a program another name")
+				s.blur("it defines an alias")
 				s.sub(Literal(v), "alias")
 			}
 		}
 	default: // source
-		s.act("it runs the commands of a file")
+		s.act("it runs the commands in a file")
 		shell(a, append([]Word{Literal("-e")}, args...), 0)
 	}
 }
@@ -102,7 +102,7 @@ func changeDir(a *argv, args []Word, _ int) {
 
 // dark is for builtins that change the meaning of names.
 func dark(a *argv, args []Word, _ int) {
-	a.s.blur("it changes what names mean")
+	a.s.blur("it changes which program a name refers to")
 	for _, w := range args {
 		if LooksLikeCommand(w.Text()) {
 			a.s.parseGuess(w.Text(), a.via)
@@ -112,7 +112,7 @@ func dark(a *argv, args []Word, _ int) {
 
 // jobs lists jobs; with -x it runs a command.
 func jobs(a *argv, args []Word, _ int) {
-	a.s.unprove("it changes variables")
+	a.s.unprove("it changes shell variables")
 	a.c.Reads = len(args) == 0
 	for i, w := range args {
 		if w.Static() && strings.HasPrefix(w.Text(), "-") && strings.Contains(w.Text(), "x") && i+1 < len(args) {
@@ -120,14 +120,14 @@ func jobs(a *argv, args []Word, _ int) {
 			return
 		}
 		if !w.Static() {
-			a.s.blur("what jobs runs is made at run time")
+			a.s.blur("the command that jobs runs is only known at run time")
 		}
 	}
 }
 
 // variables is for builtins that change variables or processes of the shell.
 func variables(a *argv, args []Word, _ int) {
-	a.s.unprove("it changes variables")
+	a.s.unprove("it changes shell variables")
 	switch a.via {
 	case "read", "wait", "unset", "dirs", "ulimit":
 		a.c.Reads = true
@@ -152,7 +152,7 @@ func exports(a *argv, args []Word, _ int) {
 			a.s.setVar(n, newWord(v, w.Values(), w.Multi))
 		}
 	}
-	a.s.unprove("it changes variables")
+	a.s.unprove("it changes shell variables")
 }
 
 // readsOtherwise are shell options that change which files or variables the same words
@@ -167,23 +167,23 @@ func set(a *argv, args []Word, _ int) {
 	for _, w := range args {
 		t := w.Text()
 		if !w.Static() || slices.Contains(readsOtherwise, t) || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--") && strings.Contains(t, "k") {
-			a.s.blur("it changes how the shell reads")
+			a.s.blur("it changes how the shell parses commands")
 		}
 		if !slices.Contains(harmlessSet, t) {
 			a.c.Quiet = false
-			a.s.unprove("it changes how the shell reads")
+			a.s.unprove("it changes how the shell parses commands")
 		}
 	}
 }
 
 // mapfile may evaluate a text for the lines that it reads.
 func mapfile(a *argv, args []Word, _ int) {
-	a.s.unprove("it changes variables")
+	a.s.unprove("it changes shell variables")
 	a.c.Reads = true
 	for i, w := range args {
 		t := w.Text()
 		if !w.Static() && mayBegin(w, "-") {
-			a.s.blur("what mapfile runs is made at run time")
+			a.s.blur("the command that mapfile runs is only known at run time")
 			continue
 		}
 		at := strings.IndexByte(t, 'C')
@@ -191,7 +191,7 @@ func mapfile(a *argv, args []Word, _ int) {
 			continue
 		}
 		a.c.Reads = false
-		a.s.blur("mapfile runs a text for the lines that it reads")
+		a.s.blur("mapfile runs a command for the lines it reads")
 		switch {
 		case at+1 < len(t):
 			a.s.sub(Literal(t[at+1:]), "mapfile")
@@ -239,12 +239,12 @@ func assignsByFormat(format string) bool {
 // formatAssigns records that words may name variables that printf changes.
 func (s *Script) formatAssigns(words []Word, sure bool) {
 	if !sure {
-		s.unprove("a format is made at run time")
+		s.unprove("a printf format is only known at run time")
 	}
 	for _, w := range words {
 		s.blurTextIf(!w.Static() || strings.Contains(w.Text(), "["))
 		if sure && w.Static() && variableClass(w.Text()) != "" {
-			s.blur("the variable " + w.Text() + " changes what runs")
+			s.blur("the variable " + w.Text() + " changes which programs run")
 		}
 	}
 }
@@ -340,13 +340,13 @@ func shell(a *argv, args []Word, _ int) {
 	for i, w := range args {
 		t := w.Text()
 		if !w.Static() {
-			s.blur("what a shell runs is made at run time")
+			s.blur("what the inner shell runs is only known at run time")
 		}
 		switch {
 		case next < 0: // the name of an option
 			next = 0
 			if slices.Contains(readsOtherwise, t) {
-				s.blur("it changes how the shell reads")
+				s.blur("it changes how the shell parses commands")
 			}
 		case text && (!strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "+") || next > 0):
 			a.shellText(w, args[i+1:])
@@ -357,7 +357,7 @@ func shell(a *argv, args []Word, _ int) {
 			s.sub(Literal(strings.TrimPrefix(t, "--command=")), name+" -c")
 			return
 		case t == "--rcfile", t == "--init-file":
-			s.blur("a shell reads what to run")
+			s.blur("a shell reads its commands from its input")
 			next = -1
 		case t == "--version" || t == "--help":
 			c.Reads = len(args) == 1
@@ -366,7 +366,7 @@ func shell(a *argv, args []Word, _ int) {
 		case len(t) > 1 && (t[0] == '-' || t[0] == '+'):
 			text = text || t[0] == '-' && strings.Contains(t, "c")
 			if strings.Contains(t, "s") && t[0] == '-' && !text {
-				s.blur("a shell reads what to run") // even if operands follow
+				s.blur("a shell reads its commands from its input") // even if operands follow
 				s.fed(nil)
 				if a.input != nil {
 					s.sub(*a.input, name)
@@ -385,7 +385,7 @@ func shell(a *argv, args []Word, _ int) {
 		s.sub(*a.input, name)
 		return
 	}
-	s.blur("a shell reads what to run")
+	s.blur("a shell reads its commands from its input")
 }
 
 // shellText handles the text of a shell's -c, and its parameters.
@@ -399,7 +399,7 @@ func (a *argv) shellText(w Word, rest []Word) {
 		a.s.run(rest[1:], a.via+" -c", nil)
 	}
 	if len(rest) > 0 && strings.Contains(w.Text(), "$") {
-		a.s.act("a shell gets words that it may run")
+		a.s.act("a shell gets arguments that it may run")
 	}
 }
 
@@ -413,7 +413,7 @@ func (a *argv) runsFile(w Word, rest []Word) {
 func (a *argv) shellFile(w Word, rest []Word) {
 	t := w.Text()
 	if t == "-" || strings.HasPrefix(t, "/dev/") || strings.HasPrefix(t, "/proc/") {
-		a.s.blur("a shell reads what to run")
+		a.s.blur("a shell reads its commands from its input")
 		if a.input != nil {
 			a.s.sub(*a.input, a.via)
 		}
@@ -422,7 +422,7 @@ func (a *argv) shellFile(w Word, rest []Word) {
 	a.s.use(File{Word: w, Kind: Read, Via: a.via})
 	a.runsFile(w, rest)
 	if a.s.written(w, a.c) {
-		a.s.blur("a shell runs a file that the command makes")
+		a.s.blur("a shell runs a file that this command creates")
 	}
 	a.s.arguments(a.c, rest)
 }

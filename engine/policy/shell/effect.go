@@ -167,7 +167,7 @@ func listEffect(a *argv, w Word, i, _ int) {
 
 func codeEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
-	a.s.blurOnly(a.via + " reads what to do")
+	a.s.blurOnly(a.via + " reads its instructions from a file or its input")
 	if !w.none() {
 		a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
 		a.s.guess(w.Text())
@@ -201,7 +201,7 @@ func cmdEffect(a *argv, w Word, _, at int) {
 		w = a.c.Args[at]
 	}
 	if !w.Static() {
-		a.s.blur("what " + a.via + " runs is made at run time")
+		a.s.blur("what " + a.via + " runs is only known at run time")
 		a.c.Loose = true
 		a.s.arguments(a.c, a.c.Args[at:])
 		a.done = true
@@ -222,7 +222,7 @@ func cmdEffect(a *argv, w Word, _, at int) {
 func packageEffect(a *argv, w Word, _, at int) {
 	a.acts()
 	if !w.Static() {
-		a.s.blur("what " + a.via + " runs is made at run time")
+		a.s.blur("what " + a.via + " runs is only known at run time")
 		return
 	}
 	name := path.Base(w.Text())
@@ -243,7 +243,7 @@ func packageEffect(a *argv, w Word, _, at int) {
 
 // splitEffect handles the text of env -S, which is split almost like a shell would.
 func splitEffect(a *argv, w Word, i, at int) {
-	a.s.act("env splits a text into words")
+	a.s.act("env splits a string into arguments")
 	a.acts()
 	a.done = true
 	if w.none() {
@@ -251,7 +251,7 @@ func splitEffect(a *argv, w Word, i, at int) {
 	}
 	a.s.joined(append([]Word{w}, a.c.Args[at+1:]...), "env -S")
 	if strings.ContainsAny(w.Text(), `$\`) {
-		a.s.blur("env makes words at run time")
+		a.s.blur("env creates arguments at run time")
 	}
 }
 
@@ -297,7 +297,7 @@ func modeEffect(a *argv, w Word, i, at int) {
 func newRootEffect(a *argv, w Word, _, _ int) {
 	a.acts()
 	if a.via == "chroot" {
-		a.s.blur("paths are others below another root")
+		a.s.blur("paths mean other files after a change of root")
 	}
 	a.s.AnyDir = true
 }
@@ -305,7 +305,7 @@ func newRootEffect(a *argv, w Word, _, _ int) {
 func pagerEffect(a *argv, w Word, i, _ int) {
 	if !w.Static() || strings.HasPrefix(w.Text(), "+") {
 		a.riskIf(true, i)
-		a.s.blurOnly("what " + a.via + " does is not understood")
+		a.s.blurOnly("Parley cannot tell what " + a.via + " does")
 	}
 	a.file(w, false)
 }

@@ -10,7 +10,7 @@ func sedEffect(a *argv, w Word, i, at int) {
 		return
 	}
 	if !w.Static() {
-		a.s.blurOnly("what sed does is made at run time")
+		a.s.blurOnly("what sed does is only known at run time")
 		a.riskIf(true, at)
 		return
 	}
@@ -19,7 +19,7 @@ func sedEffect(a *argv, w Word, i, at int) {
 	}
 	a.acts()
 	a.c.risk(at, "its script")
-	a.s.blurOnly("what sed does is not understood")
+	a.s.blurOnly("Parley cannot tell what this sed script does")
 	for w := range strings.FieldsFuncSeq(w.Text(), func(r rune) bool { return strings.ContainsRune(" ;{}\n", r) }) {
 		a.s.use(File{Word: Literal(w), Kind: Write, Via: "sed", Loose: true})
 	}
@@ -225,7 +225,7 @@ func awkEffect(a *argv, w Word, i, at int) {
 	}
 	a.riskIf(true, at)
 	a.c.risk(at, "its program")
-	a.s.blurOnly("what awk does is not understood")
+	a.s.blurOnly("Parley cannot tell what this awk program does")
 	a.s.arguments(a.c, []Word{w})
 	a.c.Loose = true
 }
@@ -303,7 +303,7 @@ func jqEffect(a *argv, w Word, i, at int) {
 		HasWord(t, "load") || HasWord(t, "load_str") {
 		a.acts()
 		a.c.risk(at, "its program")
-		a.s.blurOnly("what " + a.via + " reads is not understood")
+		a.s.blurOnly("Parley cannot tell what " + a.via + " reads")
 	}
 }
 

@@ -142,7 +142,7 @@ func Analyze(command string, env Env) *Script {
 	}
 	s.parse(command, "")
 	if len(command) > maxProved {
-		s.unprove("the command is very long")
+		s.unprove("the command is too long to check")
 	}
 	return s
 }
@@ -185,7 +185,7 @@ func (c *Call) risk(arg int, word string) {
 
 func (s *Script) call(c *Call) {
 	if len(s.Calls) >= maxCalls {
-		s.blur("it runs very many programs")
+		s.blur("it runs too many programs to check")
 		return
 	}
 	s.Calls = append(s.Calls, c)
@@ -193,7 +193,7 @@ func (s *Script) call(c *Call) {
 
 func (s *Script) use(f File) {
 	if len(s.Files) >= MaxFiles {
-		s.blur("it names very many files")
+		s.blur("it names too many files to check")
 		return
 	}
 	f.Owner = s.owner
@@ -215,7 +215,7 @@ var (
 // parse analyzes a text that a shell reads.
 func (s *Script) parse(text, via string) {
 	if len(text) > MaxCommand || s.depth >= maxDepth {
-		s.blur("the command is too long or too deep")
+		s.blur("the command is too long or too deeply nested to check")
 		return
 	}
 	deep, clean := scan(text)
@@ -234,7 +234,7 @@ func (s *Script) parse(text, via string) {
 		text = rest
 	}
 	if strings.Contains(text, ")#") {
-		s.blur("a # behind a bracket is a comment, or it is not") // as in a=(x)#; y
+		s.blur("shells disagree on whether a # after a bracket begins a comment") // as in a=(x)#; y
 	}
 	whole := text
 	text, ok := joinLines(text)
@@ -242,11 +242,11 @@ func (s *Script) parse(text, via string) {
 		deep, _ = scan(text)
 	}
 	if !ok {
-		s.blur("a backslash continues a line where shells differ")
+		s.blur("shells disagree on what a backslash at the end of a line means here")
 		s.guess(text)
 	}
 	if deep > maxNesting {
-		s.blur("the command is too long or too deep")
+		s.blur("the command is too long or too deeply nested to check")
 		s.guess(text)
 		return
 	}
@@ -262,15 +262,15 @@ func (s *Script) parse(text, via string) {
 		}
 	}
 	if strings.Contains(text, "`") && backquotesDiffer(file, text) {
-		s.blur("a backquote ends a substitution, or it does not")
+		s.blur("shells disagree on where a backquoted command ends")
 		s.guess(text)
 	}
 	if strings.Contains(text, "#") && commentsDiffer(file, text) {
-		s.blur("a # begins a comment, or it does not")
+		s.blur("shells disagree on whether a # begins a comment")
 		s.guess(text)
 	}
 	if (strings.Contains(text, "${") || strings.Contains(text, "=~")) && hasHiddenText(file, text) {
-		s.blur("an expansion in it may run something")
+		s.blur("an expansion in it may run a command")
 		s.guess(text)
 	}
 	s.depth++
@@ -354,7 +354,7 @@ func hasHiddenText(file *syntax.File, text string) (hidden bool) {
 
 // Reasons why a command that cannot be parsed is unclear.
 const (
-	notShell    = "the command is not one that a shell would read"
+	notShell    = "the command is not valid shell syntax"
 	hasControls = "the command contains control characters"
 )
 
@@ -409,7 +409,7 @@ func (s *Script) stmt(st *syntax.Stmt, via string) {
 	defer func(before *Call) { s.owner = before }(s.owner)
 	s.owner = nil
 	if st.Background || st.Coprocess || st.Disown {
-		s.act("a part of it goes on in the background")
+		s.act("part of it continues in the background")
 	}
 	var input *Word // here-document that it reads
 	for _, r := range st.Redirs {
@@ -466,13 +466,13 @@ func (s *Script) compound(cmd syntax.Command, via string) {
 	case *syntax.TimeClause:
 		s.stmt(s.withoutDashes(c.Stmt), via)
 	case *syntax.CoprocClause:
-		s.act("a part of it goes on in the background")
+		s.act("part of it continues in the background")
 		s.stmt(c.Stmt, via)
 	case *syntax.FuncDecl:
 		s.unprove("it defines a function")
 		s.stmt(c.Body, via)
 	case *syntax.DeclClause:
-		s.unprove("it changes variables")
+		s.unprove("it changes shell variables")
 		for _, a := range c.Args {
 			s.assignment(a)
 		}
@@ -495,14 +495,14 @@ func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 		other.Cmd = &pipe
 	case *syntax.CallExpr:
 		if len(c.Args) > 0 && c.Args[0].Lit() == "-p" {
-			s.blur("time may have an option, or run a program of that name")
+			s.blur("shells disagree on whether time is a keyword or a program here")
 		}
 		if len(c.Args) == 0 || len(c.Assigns) > 0 || c.Args[0].Lit() != "--" {
 			return st
 		}
 		rest := *c
 		if rest.Args = c.Args[1:]; len(rest.Args) > 0 && (strings.ContainsAny(litOf(rest.Args[0]), "-=") || rest.Args[0].Lit() == "time" || rest.Args[0].Lit() == "!") {
-			s.blur("time may have an option, or run a program of that name")
+			s.blur("shells disagree on whether time is a keyword or a program here")
 		}
 		other.Cmd = &rest
 	}
@@ -554,14 +554,14 @@ func (s *Script) inside(n syntax.Node) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.CmdSubst:
-			s.unprove("a part of it is the output of a command")
+			s.unprove("part of it is the output of another command")
 			s.checkDocuments(n.Stmts)
 			s.stmts(n.Stmts, "$()")
 			return false
 		case *syntax.ProcSubst:
-			s.unprove("a part of it is the output of a command")
+			s.unprove("part of it is the output of another command")
 			if n.Op == syntax.CmdOut {
-				s.act("a part of it goes on in the background")
+				s.act("part of it continues in the background")
 			}
 			s.checkDocuments(n.Stmts)
 			s.stmts(n.Stmts, "<()")
@@ -569,7 +569,7 @@ func (s *Script) inside(n syntax.Node) {
 		case *syntax.ExtGlob:
 			// The parser does not parse its text, but a shell expands it.
 			if strings.ContainsAny(n.Pattern.Value, "$`<>") {
-				s.blur("a pattern in it may run something")
+				s.blur("a pattern in it may run a command")
 				s.guess(n.Pattern.Value)
 			}
 		}
@@ -592,7 +592,7 @@ func (s *Script) checkDocuments(stmts []*syntax.Stmt) {
 				}
 			case *syntax.ArrayExpr: // bash loses a trailing blank of it
 				if last := len(n.Elems) - 1; last >= 0 && n.Elems[last].Value != nil && strings.HasSuffix(litOf(n.Elems[last].Value), `\ `) {
-					s.blur("an array inside of a substitution may end elsewhere")
+					s.blur("shells disagree on where an array in a substitution ends")
 				}
 			}
 			return true
@@ -603,7 +603,7 @@ func (s *Script) checkDocuments(stmts []*syntax.Stmt) {
 	}
 	_, simple := stmts[0].Cmd.(*syntax.CallExpr)
 	if len(stmts) > 1 || len(documents) > 1 || !simple || !slices.Contains(stmts[0].Redirs, documents[0]) || endsEarly(documents[0]) {
-		s.blur("a document inside of a substitution may end elsewhere")
+		s.blur("shells disagree on where a here-document in a substitution ends")
 	}
 }
 
@@ -687,7 +687,7 @@ func isInput(r *syntax.Redirect) bool {
 func (s *Script) redirect(r *syntax.Redirect) *Word {
 	s.words(r.Word, r.Hdoc)
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
-		s.unprove("it opens a file under a number of its own")
+		s.unprove("it opens a file descriptor of its own")
 	}
 	kind := Write
 	switch r.Op {
@@ -696,7 +696,7 @@ func (s *Script) redirect(r *syntax.Redirect) *Word {
 	case syntax.WordHdoc:
 		w := s.eval(r.Word)
 		if !w.Static() {
-			s.unprove("a document in it depends on what is not known")
+			s.unprove("a here-document in it is only known at run time")
 		}
 		return &w
 	case syntax.RdrIn:
@@ -704,11 +704,11 @@ func (s *Script) redirect(r *syntax.Redirect) *Word {
 	case syntax.DplIn, syntax.DplOut:
 		w := s.eval(r.Word)
 		if lit := litOf(r.Word); strings.HasPrefix(lit, "-") && (lit != "-" || len(r.Word.Parts) > 1) {
-			s.blur("what follows >&- is another word to a shell")
+			s.blur("shells disagree on what follows >&-")
 		}
 		if !w.Static() || strings.ContainsAny(w.Text(), "$`<>") {
 			// Bash expands it once more for its error message.
-			s.blur("a text in it may be evaluated")
+			s.blur("a string in it may be evaluated as code")
 			s.guess(w.Text())
 		}
 		if t := strings.TrimSuffix(w.Text(), "-"); w.Static() && (t == "" || isNumber(t)) {
@@ -745,17 +745,17 @@ func (s *Script) document(r *syntax.Redirect) *Word {
 	}
 	for _, p := range r.Hdoc.Parts {
 		if _, ok := p.(*syntax.Lit); !ok && quoted {
-			s.blur("the end of a document in it is quoted, or it is not")
+			s.blur("shells disagree on where a here-document ends")
 		}
 		// Bash looks for the delimiter first, line by line, and only then for substitutions:
 		// one of several lines may contain the delimiter.
 		if _, ok := p.(*syntax.Lit); !ok && p.Pos().Line() != p.End().Line() {
-			s.blur("a document with a substitution of several lines may end elsewhere")
+			s.blur("shells disagree on where a here-document with a substitution of several lines ends")
 		}
 	}
 	w := s.evalParts(r.Hdoc.Parts, rawOf(r.Hdoc), !quoted, true)
 	if !w.Static() {
-		s.unprove("a document in it depends on what is not known")
+		s.unprove("a here-document in it is only known at run time")
 	}
 	return &w
 }
@@ -824,7 +824,7 @@ func (s *Script) sub(w Word, via string) {
 			s.parse(v.Text, via)
 		}
 	}
-	s.blur("what a shell reads is made at run time")
+	s.blur("what a shell reads is only known at run time")
 }
 
 // joined analyzes words that a shell reads as one text.
@@ -832,7 +832,7 @@ func (s *Script) joined(args []Word, via string) {
 	var b strings.Builder
 	for _, a := range args {
 		if !a.Static() {
-			s.blur("what " + via + " runs is made at run time")
+			s.blur("what " + via + " runs is only known at run time")
 			s.call(&Call{Args: args, Via: via, Loose: true})
 			return
 		}
@@ -845,7 +845,7 @@ func (s *Script) joined(args []Word, via string) {
 // run records that a program is run, and its known effects.
 func (s *Script) run(args []Word, via string, input *Word) {
 	if s.depth++; s.depth > 4*maxDepth {
-		s.blur("the command is too deep")
+		s.blur("the command is too deeply nested to check")
 		s.depth--
 		return
 	}
@@ -855,7 +855,7 @@ func (s *Script) run(args []Word, via string, input *Word) {
 	defer func(before *Call) { s.owner = before }(s.owner)
 	s.owner = c
 	if !args[0].Static() {
-		s.blur("the name of a program is made at run time")
+		s.blur("the name of a program is only known at run time")
 		c.Loose = true
 		s.arguments(c, args[1:])
 		return
@@ -880,7 +880,7 @@ func (s *Script) run(args []Word, via string, input *Word) {
 		} // the program of that name may be meant, before or outside of the function's definition
 	}
 	if base != name && s.written(args[0], c) {
-		s.blur("it runs a file that it makes")
+		s.blur("it runs a file that it creates itself")
 	}
 	s.applyTable(c, base, input)
 	if base != name && !slices.Contains(systemDirs, filepath.Dir(name)) {

@@ -34,7 +34,7 @@ func find(a *argv, args []Word, at int) {
 	for ; i < len(args); i++ {
 		t := args[i].Text()
 		if !args[i].Static() {
-			s.blur("what find does is made at run time")
+			s.blur("what find does is only known at run time")
 			c.Quiet = false
 			continue
 		}
@@ -117,7 +117,7 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 			w = found
 		} else if w.Static() && strings.Contains(w.Text(), "{}") && len(cmd) > 0 {
 			if p := lookup(filepath.Base(cmd[0].Text())); p != nil && p.code == "shell" {
-				a.s.blur("names of files become a part of what a shell reads")
+				a.s.blur("file names become part of a shell command")
 				a.s.sub(Literal(strings.ReplaceAll(w.Text(), "{}", "x")), "find")
 			} else {
 				w = anyWord(w.Raw)
@@ -294,7 +294,7 @@ func copies(a *argv, args []Word, at int) {
 	a.copied(files, deep)
 	c.Edits = a.p.is(editsTrait) && len(c.Danger) == 0 && len(c.Places) == 0 && !slices.ContainsFunc(files, func(w Word) bool { return !w.Static() })
 	if name == "ln" {
-		s.act("it makes a link")
+		s.act("it creates a link")
 		if len(files) > 1 {
 			// A write through the link goes to its target.
 			for _, f := range files[:len(files)-1] {
@@ -405,7 +405,7 @@ func parallel(a *argv, args []Word, _ int) {
 	s, c := a.s, a.c
 	c.Loose = true
 	s.arguments(c, args)
-	s.blur("parallel makes commands of texts")
+	s.blur("parallel builds commands from its arguments")
 	var cmd []Word
 	for _, w := range args {
 		if strings.HasPrefix(w.Text(), ":::") {
@@ -448,7 +448,7 @@ func ssh(a *argv, args []Word, _ int) {
 		c.Reads = true
 		return
 	}
-	s.act("it runs something on another machine")
+	s.act("it runs a command on another machine")
 	s.arguments(c, args)
 	for i := 0; i < len(args); i++ {
 		t := args[i].Text()
@@ -463,7 +463,7 @@ func ssh(a *argv, args []Word, _ int) {
 				}
 			}
 			if strings.HasPrefix(t, "-F") {
-				s.blurOnly("ssh is told what to run by a file")
+				s.blurOnly("a configuration file can tell ssh what to run")
 			}
 			if len(t) == 2 && strings.Contains("BbcDEeFIiJLlmOopQRSWw", t[1:]) {
 				i++
@@ -535,7 +535,7 @@ func remoteNames(args []Word) []Word {
 func project(a *argv, args []Word, at int) {
 	s := a.s
 	if s.steered(a.via) {
-		s.blur("it writes what " + a.via + " takes its commands from")
+		s.blur("it writes a file that " + a.via + " takes commands from")
 	}
 	a.c.Loose = true
 	plain, near := a.plainOption(args), len(s.Near)
@@ -590,8 +590,8 @@ var pythonModules = strings.Fields(`pytest unittest pip venv build black flake8 
 
 // Reasons why a program in another language is unclear.
 const (
-	otherLanguage = "code in another language is not understood"
-	madeLanguage  = "code in another language is made at run time"
+	otherLanguage = "Parley does not analyze code in other languages"
+	madeLanguage  = "code in another language is only known at run time"
 )
 
 // language is for interpreters of other languages. A source file is a program like any
@@ -604,7 +604,7 @@ func language(a *argv, args []Word, at int) {
 	}
 	s.arguments(c, args)
 	if s.steered(name) {
-		s.blurOnly("it writes what " + name + " takes its commands from")
+		s.blurOnly("it writes a file that " + name + " takes commands from")
 	}
 	l := &languageWords{a: a, args: args}
 	for i, w := range args {
@@ -669,7 +669,7 @@ func (l *languageWords) word(w Word, i int) string {
 			break
 		}
 		if l.a.runsFile(w, l.args[i+1:]); l.a.s.written(w, l.a.c) {
-			return "it runs a file that the command makes"
+			return "it runs a file that this command creates"
 		}
 	}
 	return ""

@@ -217,7 +217,7 @@ func (d *declarations) param(n *syntax.ParamExp) {
 		s.assign(n.Param.Value, unknown)
 	}
 	if n.Excl && n.Names == 0 || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps {
-		s.blur("the value of a variable is evaluated")
+		s.blur("the value of a variable is evaluated as code")
 	}
 	if n.Index != nil || n.Slice != nil {
 		d.evaluates = true
@@ -250,7 +250,7 @@ func isNumeric(w *syntax.Word) bool {
 // findEvaluated finds texts that a shell evaluates: in arithmetic, a variable with the
 // text "a[$(x)]" runs x. A variable that is certainly a number does not.
 func (s *Script) findEvaluated(file *syntax.File) {
-	const why = "a text in it may be evaluated"
+	const why = "a string in it may be evaluated as code"
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.ArithmExp:
@@ -478,7 +478,7 @@ func mayBegin(w Word, text string) bool {
 
 func (s *Script) blurTextIf(yes bool) {
 	if yes {
-		s.blurText("a text in it may be evaluated")
+		s.blurText("a string in it may be evaluated as code")
 	}
 }
 
@@ -538,11 +538,11 @@ func (s *Script) assign(name string, v Value) {
 	}
 	switch variableClass(name) {
 	case "changes":
-		s.blur("the variable " + name + " changes what runs")
+		s.blur("the variable " + name + " changes which programs run")
 	case "itself":
 		// The shell changes it itself, and evaluates the values of some as arithmetic.
 		if !isNumberValue(v) {
-			s.blurText("a text in it may be evaluated")
+			s.blurText("a string in it may be evaluated as code")
 		}
 		v = unknown
 	}
@@ -568,7 +568,7 @@ func (s *Script) assignment(a *syntax.Assign) {
 	if a.Name == nil {
 		if a.Value != nil { // an argument of declare
 			if w := s.eval(a.Value); !w.Static() || strings.HasPrefix(w.Text(), "-") && strings.Contains(w.Text(), "n") {
-				s.blur("variables stand for others")
+				s.blur("a variable refers to another variable")
 			}
 		}
 		return
@@ -590,12 +590,12 @@ func (s *Script) setVar(name string, w Word) {
 	}
 	switch {
 	case class == "changes":
-		s.blur("the variable " + name + " changes what runs")
+		s.blur("the variable " + name + " changes which programs run")
 	case name == "PWD", name == "OLDPWD", name == "DIRSTACK":
 		s.AnyDir = true
 	case class == "says":
 		if !w.Static() {
-			s.blur("the variable " + name + " may say what runs")
+			s.blur("the variable " + name + " may name a program to run")
 			return
 		}
 		s.sub(w, name)

@@ -182,10 +182,10 @@ func (s *Script) fields(w *syntax.Word) []Word {
 		if syntax.SplitBraces(&c) {
 			alternatives, ok := braces(c.Parts)
 			if !ok {
-				s.unprove("it is made of very many words")
+				s.unprove("it expands to too many words to check")
 				return []Word{anyWord(rawOf(w))}
 			}
-			s.unprove("braces make words of it")
+			s.unprove("it contains a brace expansion")
 			var all []Word
 			for _, parts := range alternatives {
 				all = append(all, s.split(parts, rawOf(w))...)
@@ -205,7 +205,7 @@ func (s *Script) split(parts []syntax.WordPart, raw string) []Word {
 			continue
 		}
 		if pe.Param.Value == "IFS" && s.vars["IFS"] == nil && plain(pe) {
-			s.unprove("a part of it depends on a variable")
+			s.unprove("part of it depends on a variable")
 			var all []Word
 			if i > 0 {
 				all = s.split(parts[:i], raw)
@@ -224,14 +224,14 @@ func (s *Script) split(parts []syntax.WordPart, raw string) []Word {
 		return []Word{w}
 	}
 	if w.Static() {
-		s.unprove("a part of it depends on a variable")
+		s.unprove("part of it depends on a variable")
 		var all []Word
 		for f := range strings.FieldsSeq(w.text) {
 			all = append(all, Literal(f))
 		}
 		return all
 	}
-	s.blur("a variable becomes several words")
+	s.blur("a variable may expand to several words")
 	return []Word{anyWord(raw)}
 }
 
@@ -324,30 +324,30 @@ func (e *evaluation) part(p syntax.WordPart, first, quoted, expand bool) {
 			e.part(q, false, true, true)
 		}
 		if p.Dollar {
-			e.s.unprove("a part of it is translated")
+			e.s.unprove("part of it is a translated string")
 		}
 	case *syntax.ParamExp:
 		e.param(p, quoted)
 	case *syntax.ProcSubst:
 		e.add(Value{Text: "/dev/fd/63"})
 	case *syntax.ExtGlob:
-		e.s.unprove("it depends on which files there are")
+		e.s.unprove("it depends on which files exist")
 		e.add(Value{Pat: []rune{AnyName}})
 	case *syntax.BraceExp:
 		e.add(Value{Pat: []rune{AnyName}})
 		e.multi = true
 	case *syntax.ArithmExp:
-		e.s.unprove("a part of it is made at run time")
+		e.s.unprove("part of it is only known at run time")
 		e.add(Value{Pat: []rune{AnyName}}) // a number
 	default: // the output of a command, a number
-		e.s.unprove("a part of it is made at run time")
+		e.s.unprove("part of it is only known at run time")
 		e.add(unknown)
 		e.multi = e.multi || !quoted
 	}
 }
 
 func (e *evaluation) param(p *syntax.ParamExp, quoted bool) {
-	e.s.unprove("a part of it depends on a variable")
+	e.s.unprove("part of it depends on a variable")
 	switch vals := e.s.variable(p); {
 	case len(vals) > 0:
 		e.add(vals...)
@@ -407,7 +407,7 @@ func (e *evaluation) home(text string, i int) {
 	if name == "" && e.s.env.Home != "" {
 		e.add(Value{Text: e.s.env.Home})
 	} else {
-		e.s.unprove("a part of it depends on a variable")
+		e.s.unprove("part of it depends on a variable")
 		e.add(unknown)
 	}
 	e.lit(text[i+1+len(name):], false, false, true)
@@ -446,7 +446,7 @@ func (e *evaluation) pattern(text string, i int) int {
 func (e *evaluation) glob() {
 	v := e.vals[0]
 	if len(e.vals) != 1 || v.Pat != nil && v.Pat[0] < 0 || v.Text == "" && v.Pat == nil || strings.HasPrefix(v.Text, "-") {
-		e.s.unprove("it depends on which files there are")
+		e.s.unprove("it depends on which files exist")
 	}
 }
 
