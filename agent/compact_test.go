@@ -276,6 +276,8 @@ func TestOverflow(t *testing.T) {
 	}{
 		{"once", []*parleytest.Turn{one, parleytest.Fail(400, tooLong), summary("S"), parleytest.Expect(parleytest.FirstUser("S")).Say("after")}, "after", false,
 			"compacting|success"},
+		{"too many bytes", []*parleytest.Turn{one, parleytest.Fail(413), summary("S"), parleytest.Expect(parleytest.FirstUser("S")).Say("after")}, "after", false,
+			"compacting|success"},
 		{"the summary, too", []*parleytest.Turn{one, parleytest.Fail(400, tooLong), parleytest.Fail(400, tooLong), summary("S"), parleytest.Say("after")}, "after", false,
 			"compacting|success"},
 		{"for ever", []*parleytest.Turn{one, parleytest.Fail(400, tooLong).Always()}, "Prompt is too long · It could not be made shorter: API Error: 400 prompt is too long", true,

@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/engine/model"
 )
 
-// An Overflow is the error for a conversation that is larger than the model's window. It is
-// detected before a request is sent, or reported by the API.
+// An Overflow is the error for a conversation that is larger than the model's window or
+// the API's limit for a request. It is detected before a request is sent, or reported by the API.
 type Overflow struct {
 	Tokens, Window int64        // 0 if unknown
 	Local          bool         // detected before sending
@@ -44,7 +44,8 @@ func Overflowed(err error) *Overflow {
 		return o
 	}
 	e, ok := errors.AsType[*model.Error](err)
-	if ok && e.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(e.Message), "prompt is too long") {
+	if ok && (e.Status == http.StatusRequestEntityTooLarge ||
+		e.Status == http.StatusBadRequest && strings.Contains(strings.ToLower(e.Message), "prompt is too long")) {
 		return &Overflow{Reported: e}
 	}
 	return nil

@@ -230,7 +230,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"api", 529, map[string]string{"Request-Id": "req_1", "Retry-After": "2"},
 			`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_2"}`,
-			model.Error{Type: "overloaded_error", Message: "Overloaded", RequestID: "req_2", RetryAfter: 2 * time.Second}},
+			model.Error{Type: "overloaded_error", Message: "Overloaded", RequestID: "req_1", RetryAfter: 2 * time.Second}},
 		{"ms", 429, map[string]string{"Retry-After": "7", "Retry-After-Ms": "150.5"}, `{"error":"slow down"}`,
 			model.Error{Type: "rate_limit_error", Message: "slow down", RetryAfter: 150*time.Millisecond + 500*time.Microsecond}},
 		{"date", 503, map[string]string{"Retry-After": date}, ``, model.Error{Type: "api_error", Message: "Service Unavailable", RetryAfter: time.Hour}},

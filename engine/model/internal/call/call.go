@@ -235,8 +235,8 @@ func ReadError(data []byte, e *model.Error) {
 			e.Message = text(m)
 		}
 	}
-	if id := str(o.RequestID); id != "" {
-		e.RequestID = id
+	if e.RequestID == "" { // the header is the authority, also for hosts of the official command
+		e.RequestID = str(o.RequestID)
 	}
 }
 
