@@ -156,18 +156,19 @@ func isHex(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'f' ||
 
 // mayTouch returns whether a script may touch a file that a rule names.
 func (j *judgement) mayTouch(s *shell.Script, r *Rule) certainty {
-	if len(s.Files) == 0 && s.Unclear == "" {
-		return no
-	}
-	t := &touching{j: j, s: s, r: r, builtIn: r.Source.File == BuiltIn, wide: j.wide(r)}
+	t := touching{j: j, s: s, r: r, builtIn: r.Source.File == BuiltIn}
 	if s.Unclear != "" && !t.builtIn {
 		t.found = maybe
 	}
 	for i, f := range s.Files {
-		if restricts(r, tool.Kind(f.Kind)) {
-			if t.file(f, j.word(s, i)); t.found == yes {
-				return yes
-			}
+		if !restricts(r, tool.Kind(f.Kind)) {
+			continue
+		}
+		if t.wide == nil { // looks up the directories of the rule, so only if it applies
+			t.wide = j.wide(r)
+		}
+		if t.file(f, j.word(s, i)); t.found == yes {
+			return yes
 		}
 	}
 	return t.found
