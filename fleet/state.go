@@ -2,10 +2,14 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,6 +20,12 @@ import (
 // stateKV is the bucket for the fleet's state besides journals: the locations of sessions' files,
 // tenants, and their costs.
 const stateKV = "state"
+
+// headerChanges is the header of an entry with the ids of its last changes, of which there are at most keptChanges.
+const (
+	headerChanges = "Parley-Changes"
+	keptChanges   = 64
+)
 
 // getState reads an entry of the bucket. The revision is 0 if there is none.
 func (b *Backend) getState(ctx context.Context, key string, v any) (revision uint64, err error) {
@@ -37,12 +47,31 @@ func (b *Backend) getState(ctx context.Context, key string, v any) (revision uin
 }
 
 // changeState changes an entry of the bucket. It calls change with the stored value in v, and repeats
-// that until nobody else changed it meanwhile.
+// that until nobody else changed it meanwhile. A change whose acknowledgement is lost counts once: it has an id, and each
+// entry names the changes that led to it. (A server that is not clustered checks the expected sequence before it
+// looks for duplicates.)
 func (b *Backend) changeState(ctx context.Context, key string, v any, change func() error) error {
+	bucket := b.cfg.Name + "-" + stateKV
+	subject := "$KV." + bucket + "." + key
+	var id string // of the last try
 	for {
-		revision, err := b.getState(ctx, key, v)
+		var revision uint64
+		var ids []string
+		reflect.ValueOf(v).Elem().SetZero()
+		old, err := b.getFrom(ctx, "KV_"+bucket, getRequest{LastFor: subject})
 		if err != nil {
-			return err
+			return fmt.Errorf("fleet: %s cannot be read: %w", key, err)
+		}
+		if old != nil {
+			revision, ids = old.seq, strings.Fields(old.header.Get(headerChanges))
+			if slices.Contains(ids, id) {
+				return nil
+			}
+			if old.header.Get("KV-Operation") == "" {
+				if err := json.Unmarshal(old.data, v); err != nil {
+					return fmt.Errorf("fleet: %s cannot be read: %w", key, err)
+				}
+			}
 		}
 		if err := change(); err != nil {
 			return err
@@ -51,18 +80,13 @@ func (b *Backend) changeState(ctx context.Context, key string, v any, change fun
 		if err != nil {
 			return err
 		}
-		err = b.create(ctx, func(ctx context.Context) (err error) {
-			if revision == 0 {
-				_, err = b.state.Create(ctx, key, data)
-			} else {
-				_, err = b.state.Update(ctx, key, data, revision)
-			}
-			return err
-		})
-		if err == nil {
+		id = rand.Text()[:12]
+		ids = append(ids[max(0, len(ids)-keptChanges+1):], id)
+		var faster *sequenceError
+		if _, _, err = b.publish(ctx, newMsg(subject, data, headerID, id, headerExpect, number(revision), headerChanges, strings.Join(ids, " "))); err == nil {
 			return nil
 		}
-		if !isWrongRevision(err) {
+		if !errors.As(err, &faster) {
 			return fmt.Errorf("fleet: %s cannot be stored: %w", key, err)
 		}
 		if sleep(ctx, 5*time.Millisecond) != nil {
