@@ -201,20 +201,22 @@ func (e *editorConn) call(method, params string) (json.RawMessage, error) {
 }
 
 // treeMemory returns the resident memory of a process and all its descendants, in MiB.
-func treeMemory(pid int) float64 {
+func treeMemory(pid int) float64 { return treeSum(pid, "VmRSS:") * 1e6 / (1 << 20) }
+
+// treeSum adds up a line of the status of a process and all its descendants, in MB.
+func treeSum(pid int, name string) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
-	mb, _ := memoryLine(string(status), "VmRSS:")
-	total := mb * 1e6 / (1 << 20)
+	total, _ := memoryLine(string(status), name)
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, t := range tasks {
 		list, _ := os.ReadFile(t)
 		for _, f := range strings.Fields(string(list)) {
 			var child int
 			fmt.Sscan(f, &child)
-			total += treeMemory(child)
+			total += treeSum(child, name)
 		}
 	}
 	return total

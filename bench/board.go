@@ -133,10 +133,15 @@ func (r row) holds() bool {
 	if r.want == 0 || len(r.theirs) == 0 {
 		return true
 	}
-	// Both sides were measured in turn: a run of one belongs to the run of the other.
+	// Both sides were measured in turn: a run of one belongs to the run of the other. If theirs was
+	// measured less often, its median stands for the rest.
 	var ratios []float64
-	for i := range min(len(r.theirs), len(r.ours)) {
-		ratios = append(ratios, row{theirs: r.theirs[i : i+1], ours: r.ours[i : i+1], more: r.more}.ratio())
+	for i := range r.ours {
+		theirs := r.theirs
+		if i < len(theirs) {
+			theirs = theirs[i : i+1]
+		}
+		ratios = append(ratios, row{theirs: theirs, ours: r.ours[i : i+1], more: r.more}.ratio())
 	}
 	lower, _ = quartiles(ratios)
 	return lower >= r.want
@@ -181,15 +186,17 @@ func (r row) times() string {
 }
 
 func (r row) wanted() string {
-	switch {
-	case r.limit > 0:
-		return "≤ " + digits(r.limit) + " " + r.unit
-	case r.least > 0:
-		return "≥ " + digits(r.least) + " " + r.unit
-	case r.want > 0:
-		return "≥ " + digits(r.want) + "×"
+	var all []string
+	if r.limit > 0 {
+		all = append(all, "≤ "+digits(r.limit)+" "+r.unit)
 	}
-	return ""
+	if r.least > 0 {
+		all = append(all, "≥ "+digits(r.least)+" "+r.unit)
+	}
+	if r.want > 0 {
+		all = append(all, "≥ "+digits(r.want)+"×")
+	}
+	return strings.Join(all, ", ")
 }
 
 // missed counts the rows that miss their target.

@@ -5,7 +5,7 @@
 //	bench            runs everything and prints a table
 //	bench -n 11      with so many runs of each
 //	bench -only deltas   one measure; "agent" is the command beside the official
-//	                     one, "inside" is agents in this process, "search" is Grep and Glob beside ripgrep, "sessions"
+//	                     one, "others" is it beside all agents in PARLEY_SERVERS, "inside" is agents in this process, "search" is Grep and Glob beside ripgrep, "sessions"
 //	                     appends to, resumes and lists sessions, "acp" is parley
 //	                     acp beside the reference adapter, and goose if PARLEY_GOOSE
 //	                     names it; "serve" is parley serve beside opencode
@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -57,7 +58,7 @@ func run(args []string) error {
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 9, "runs of each measure")
-	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, inside, sessions, search, scale, acp, serve")
+	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, others, inside, sessions, search, scale, acp, serve")
 	write := fs.String("write", "", "write the tables to this `FILE`, and the pictures to img beside it")
 	fs.Parse(args)
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
@@ -86,6 +87,7 @@ func run(args []string) error {
 		run  func() error
 	}{
 		{"agent", func() error { return compareAgents(b, official, ours, *n) }},
+		{"others", func() error { return compareOthers(b, official, ours, os.Getenv("PARLEY_SERVERS"), *n) }},
 		{"inside", func() error { return measureInside(b, *n) }},
 		{"scale", func() error { return compareScale(b, official, ours) }},
 		{"sessions", func() error { return compareSessions(b, official, ours, peers, *n) }},
@@ -96,9 +98,11 @@ func run(args []string) error {
 		if *only != "" && *only != s.name || s.name == "serve" && os.Getenv("PARLEY_SERVERS") == "" {
 			continue
 		}
+		began := time.Now()
 		if err := s.run(); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
+		fmt.Printf("%s took %.0f s\n", s.name, time.Since(began).Seconds())
 	}
 	if *write != "" {
 		if err := b.write(*write); err != nil {
