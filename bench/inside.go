@@ -3,12 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/metrics"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/policy/policytest"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -30,17 +33,13 @@ func measureInside(b *board, n int) error {
 	}
 	defer os.RemoveAll(dir)
 	b.begin("In process", "", "Agents and their hosts in one process, with a scripted model and a store in memory. A conversation is one prompt and its answer, from connecting to closing. "+
-		"Processor time is that of the process, the collector included. Of the later turn and round, the time to copy a request as long as theirs once is not counted: those bytes must be sent.")
-	if err := insideRate(b, dir, n); err != nil {
-		return err
+		"Processor time is that of the process, the collector included. Of the later turns and rounds, the average of 100 is shown. Where they are compared, the time to copy a request as long as theirs once is not counted: those bytes must be sent.")
+	for _, part := range []func(*board, string, int) error{insideRate, insideIdle, insidePolicy, insideGrowth, insideAtOnce} {
+		if err := part(b, dir, n); err != nil {
+			return err
+		}
 	}
-	if err := insideIdle(b, dir); err != nil {
-		return err
-	}
-	if err := insideGrowth(b, dir); err != nil {
-		return err
-	}
-	return insideAtOnce(b, dir)
+	return nil
 }
 
 // inside returns the options of agents in this process whose model plays turns.
@@ -108,7 +107,7 @@ func insideRate(b *board, dir string, n int) error {
 }
 
 // insideIdle measures the memory of a conversation that has answered once and waits.
-func insideIdle(b *board, dir string) error {
+func insideIdle(b *board, dir string, n int) error {
 	const many = 500
 	ctx := context.Background()
 	opts := inside(dir)
@@ -122,23 +121,47 @@ func insideIdle(b *board, dir string) error {
 	if _, err := parley.Run(ctx, "hi", opts); err != nil { // creates the shared state
 		return err
 	}
-	before := heap()
-	clients := make([]*parley.Client, many)
-	for i := range clients {
-		var err error
-		if clients[i], err = parley.Connect(ctx, opts); err != nil {
-			return err
+	var idle []float64
+	for range n {
+		before := heap()
+		clients := make([]*parley.Client, many)
+		for i := range clients {
+			var err error
+			if clients[i], err = parley.Connect(ctx, opts); err != nil {
+				return err
+			}
+			if err := turn(ctx, clients[i]); err != nil {
+				return err
+			}
 		}
-		if err := turn(ctx, clients[i]); err != nil {
-			return err
+		idle = append(idle, (heap()-before)/many/1000)
+		for _, c := range clients {
+			if err := c.Close(); err != nil {
+				return err
+			}
 		}
 	}
-	b.add(row{title: "an idle conversation", unit: "KB", ours: []float64{(heap() - before) / many / 1000}, limit: 60})
-	for _, c := range clients {
-		if err := c.Close(); err != nil {
-			return err
-		}
+	b.add(row{title: "an idle conversation", unit: "KB", ours: idle, limit: 60})
+	return nil
+}
+
+// insidePolicy measures decisions about everyday commands with many rules.
+func insidePolicy(b *board, dir string, n int) error {
+	const many = 2000
+	rules, err := policytest.FiftyRules()
+	if err != nil {
+		return err
 	}
+	p := policy.New(rules...)
+	var each []float64
+	for range n {
+		cpu := processorTime()
+		for i := range many {
+			p.Decide(policytest.CostRequest(policytest.FiveCommands[i%len(policytest.FiveCommands)], dir))
+		}
+		each = append(each, us(processorTime()-cpu)/many)
+	}
+	b.add(row{title: "a policy decision with 50 rules", unit: "µs", ours: each, limit: 15})
 	return nil
 }
 
@@ -153,59 +176,75 @@ func (m *measuredModel) Stream(ctx context.Context, req model.Request) iter.Seq2
 	return m.Model.Stream(ctx, req)
 }
 
+// growth is where turns and rounds are measured, each as the average over some of them.
+var growth = []int{10, 200, 500, 1000, 2000}
+
+const growthOver = 100
+
 // insideGrowth compares late turns and rounds with early ones.
-func insideGrowth(b *board, dir string) error {
-	const early, late, over = 10, 2000, 100 // averages over this many
+func insideGrowth(b *board, dir string, n int) error {
 	file := filepath.Join(dir, "a.txt")
 	if err := os.WriteFile(file, []byte("one\ntwo\nthree\n"), 0o600); err != nil {
 		return err
 	}
-	ctx := context.Background()
+	last := len(growth) - 1
 	for _, kind := range []string{"turn", "round"} {
-		script := parleytest.Script(parleytest.Say("hello").Always())
-		if kind == "round" {
-			script = parleytest.Script(parleytest.Call("Read", map[string]string{"file_path": file}).Times(late+over), parleytest.Say("Done."))
-		}
-		m := &measuredModel{Model: script.Model()}
-		c, err := parley.Connect(ctx, insideWith(dir, m))
-		if err != nil {
-			return err
-		}
-		var marks [4]time.Duration // processor times at the ends of both parts
-		var sizes [2]int64
-		i := 0
-		next := func() {
-			switch i++; i {
-			case early:
-				marks[0] = processorTime()
-			case early + over:
-				marks[1], sizes[0] = processorTime(), m.size.Load()
-			case late:
-				marks[2] = processorTime()
-			case late + over:
-				marks[3], sizes[1] = processorTime(), m.size.Load()
+		times := make([][]float64, len(growth))
+		var copies, factors []float64
+		for range n {
+			each, sizes, err := grow(dir, file, kind == "round")
+			if err != nil {
+				return err
 			}
-		}
-		for i < late+over {
-			for msg, err := range c.Turn(ctx, "hi") {
-				if err != nil {
-					return err
-				}
-				if _, ok := msg.(*wire.Assistant); ok {
-					next()
-				}
+			for i, t := range each {
+				times[i] = append(times[i], t)
 			}
+			must := copying(sizes[last]) - copying(sizes[0])
+			copies, factors = append(copies, must), append(factors, (each[last]-must)/each[0])
 		}
-		if err := c.Close(); err != nil {
-			return err
+		for i, at := range growth {
+			b.add(row{title: kind + " " + count(at), unit: "µs", ours: times[i]})
 		}
-		first, last := us(marks[1]-marks[0])/over, us(marks[3]-marks[2])/over
-		must := copying(sizes[1]) - copying(sizes[0])
-		b.add(row{title: fmt.Sprintf("%s %d", kind, early), unit: "µs", ours: []float64{first}})
-		b.add(row{title: fmt.Sprintf("%s %s, of which %.0f µs copy the request", kind, digits(late), must), unit: "µs", ours: []float64{last}})
-		b.add(row{title: fmt.Sprintf("%s %s compared to %s %d", kind, digits(late), kind, early), unit: "×", ours: []float64{(last - must) / first}, limit: 1.2})
+		b.add(row{title: "to copy the request of " + kind + " " + count(growth[last]), unit: "µs", ours: copies})
+		b.add(row{title: kind + " " + count(growth[last]) + " compared to " + kind + " " + count(growth[0]), unit: "×", ours: factors, limit: 1.2})
 	}
 	return nil
+}
+
+// grow holds one long conversation, of turns or of rounds that read a file. It returns the processor
+// time of each at the points of growth in microseconds, and the length of their requests.
+func grow(dir, file string, rounds bool) (each []float64, sizes []int64, err error) {
+	end := growth[len(growth)-1] + growthOver
+	script := parleytest.Script(parleytest.Say("hello").Always())
+	if rounds {
+		script = parleytest.Script(parleytest.Call("Read", map[string]string{"file_path": file}).Times(end), parleytest.Say("Done."))
+	}
+	ctx := context.Background()
+	m := &measuredModel{Model: script.Model()}
+	c, err := parley.Connect(ctx, insideWith(dir, m))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer c.Close()
+	var began time.Duration
+	for i := 0; i < end; {
+		for msg, err := range c.Turn(ctx, "hi") {
+			if err != nil {
+				return nil, nil, err
+			}
+			if _, ok := msg.(*wire.Assistant); !ok {
+				continue
+			}
+			i++
+			if slices.Contains(growth, i) {
+				began = processorTime()
+			}
+			if slices.Contains(growth, i-growthOver) {
+				each, sizes = append(each, us(processorTime()-began)/growthOver), append(sizes, m.size.Load())
+			}
+		}
+	}
+	return each, sizes, nil
 }
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
@@ -223,7 +262,7 @@ func copying(n int64) float64 {
 }
 
 // insideAtOnce compares many concurrent conversations and subagents with few.
-func insideAtOnce(b *board, dir string) error {
+func insideAtOnce(b *board, dir string, n int) error {
 	ctx := context.Background()
 	atOnce := func(many int) error {
 		opts := inside(dir)
@@ -256,27 +295,42 @@ func insideAtOnce(b *board, dir string) error {
 	for _, k := range []struct {
 		title     string
 		few, many int
-		times     int // number of measurements with few
+		times     int // how often few are measured
 		run       func(int) error
 	}{{"conversations of five turns", 10, 1000, 20, atOnce}, {"subagents", 8, 64, 40, subagents}} {
-		var each [2]float64
-		var waited float64
-		for i, n := range []int{k.few, k.many} {
-			times := max(1, k.times*k.few/n)
-			cpu, wait := processorTime(), mutexWait()
-			for range times {
-				if err := k.run(n); err != nil {
-					return err
+		var each [2][]float64
+		var factors, waits []float64
+		for range n {
+			for i, at := range []int{k.few, k.many} {
+				times := max(1, k.times*k.few/at)
+				cpu, wait := processorTime(), mutexWait()
+				for range times {
+					if err := k.run(at); err != nil {
+						return err
+					}
+				}
+				each[i] = append(each[i], ms(processorTime()-cpu)/float64(at*times))
+				if i == 1 {
+					waits = append(waits, 1000*(mutexWait()-wait)/float64(at*times))
 				}
 			}
-			each[i] = ms(processorTime()-cpu) / float64(n*times)
-			waited = 1000 * (mutexWait() - wait) / float64(n*times)
-			b.add(row{title: fmt.Sprintf("%s %s at once: processor time of each", digits(float64(n)), k.title), unit: "ms", ours: []float64{each[i]}})
+			factors = append(factors, each[1][len(factors)]/each[0][len(factors)])
 		}
-		b.add(row{title: fmt.Sprintf("%s compared to %d", digits(float64(k.many)), k.few), unit: "×", ours: []float64{each[1] / each[0]}, limit: 1.2})
-		b.add(row{title: fmt.Sprintf("%s at once: each waits for locks", digits(float64(k.many))), unit: "ms", ours: []float64{waited}})
+		for i, at := range []int{k.few, k.many} {
+			b.add(row{title: count(at) + " " + k.title + " at once, each", unit: "ms", ours: each[i]})
+		}
+		b.add(row{title: count(k.many) + " compared to " + count(k.few), unit: "×", ours: factors, limit: 1.2})
+		b.add(row{title: count(k.many) + " at once, each waits for locks", unit: "ms", ours: waits})
 	}
 	return nil
+}
+
+// count returns a whole number with commas.
+func count(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return digits(float64(n))
 }
 
 // mutexWait returns how many seconds goroutines have waited for mutexes.
