@@ -8,3 +8,9 @@ const Deterministic = false
 func seedSchedule(uint64, uint32, uint32) {}
 
 func endSchedule() {}
+
+type decision struct{}
+
+func decisions() []decision { return nil }
+
+func describe(decision) string { return "" }

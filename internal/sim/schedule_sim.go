@@ -2,7 +2,12 @@
 
 package sim
 
-import "runtime"
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+)
 
 // Deterministic reports whether the runtime is that of package overlay.
 const Deterministic = true
@@ -10,3 +15,25 @@ const Deterministic = true
 func seedSchedule(seed uint64, yield, shuffle uint32) { runtime.SimSeed(seed, yield, shuffle) }
 
 func endSchedule() { runtime.SimOff() }
+
+type decision = runtime.SimDecision
+
+// decisions returns those of the seed since seedSchedule.
+func decisions() []decision { return slices.Clone(runtime.SimDecisions()) }
+
+// describe returns the kind of a decision and its stack.
+func describe(d decision) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "kind %d", d.Kind)
+	pcs := d.PCs[:]
+	if i := slices.Index(pcs, 0); i >= 0 {
+		pcs = pcs[:i]
+	}
+	for frames := runtime.CallersFrames(pcs); ; {
+		f, more := frames.Next()
+		fmt.Fprintf(&b, " < %s:%d", f.Function, f.Line)
+		if !more {
+			return b.String()
+		}
+	}
+}

@@ -62,7 +62,7 @@ func TestWorker(t *testing.T) {
 		if *twice {
 			if again := Run(t, plan, dir, true); again.Hash != r.Hash {
 				sum.Differ++
-				t.Logf("seed %d differs: %s", seed, difference(r.Trace, again.Trace))
+				out.Encode(map[string]any{"Differs": fmt.Sprintf("seed %d differs at %s\n%s", seed, difference(r.Trace, again.Trace), otherDecision(r.decisions, again.decisions))})
 			}
 		}
 		if sum.Done%100 == 0 {
@@ -90,6 +90,16 @@ func difference(a, b []string) string {
 		return fmt.Sprintf("event %d:\n- %.40s … %.200s\n+ %.40s … %.200s", i, a[i], a[i][k:], b[i], b[i][k:])
 	}
 	return fmt.Sprintf("%d and %d events", len(a), len(b))
+}
+
+// otherDecision shows the first decision of the seed that only one of two runs needed.
+func otherDecision(a, b []decision) string {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("decision %d of %d and %d:\n- %s\n+ %s", i, len(a), len(b), describe(a[i]), describe(b[i]))
+		}
+	}
+	return fmt.Sprintf("%d and %d decisions, the first of them equal", len(a), len(b))
 }
 
 // TestPromises plays seeds with the schedules that Go happens to choose. PARLEY_TEST_LONG=1 plays

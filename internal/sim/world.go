@@ -24,6 +24,8 @@ type Report struct {
 	Hit        []string // the faults that happened
 	Violations []string // the violated promises; empty if all hold
 	Trace      []string // if it was requested, or if there are violations
+
+	decisions []decision // of the seed, with Trace
 }
 
 // Totals sums up many runs.
@@ -65,6 +67,9 @@ type world struct {
 	written   map[string]bool // uuids of acknowledged records, and ids of acknowledged intents
 
 	agents *sync.WaitGroup // running agents
+
+	tracing   bool
+	decisions []decision
 }
 
 type event struct {
@@ -241,14 +246,14 @@ func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
 	defer func() { cryptorand.Reader = reader }()
 
 	w := &world{plan: plan, count: map[string]int{}, calls: map[string]*called{}, asks: map[string]string{},
-		streaming: map[string]bool{}, written: map[string]bool{}, hash: 14695981039346656037}
+		streaming: map[string]bool{}, written: map[string]bool{}, hash: 14695981039346656037, tracing: trace}
 	w.disk = newDisk(w)
 	if plan.Hub {
 		w.runHub(t, dir)
 	} else {
 		w.runPair(t, dir)
 	}
-	r := &Report{Plan: plan, Hash: w.hash, Events: len(w.trace), Virtual: w.lived, Hit: w.hit, Violations: w.bad}
+	r := &Report{Plan: plan, Hash: w.hash, Events: len(w.trace), Virtual: w.lived, Hit: w.hit, Violations: w.bad, decisions: w.decisions}
 	if trace || len(w.bad) > 0 {
 		for _, e := range w.trace {
 			r.Trace = append(r.Trace, fmt.Sprintf("%14v  %-10s %s", e.at, e.actor, strings.TrimSpace(e.text)))
@@ -267,4 +272,7 @@ func (w *world) bubble(t *testing.T, n int, f func(t *testing.T)) {
 		w.lived += time.Since(w.start)
 		w.start = time.Time{}
 	})
+	if w.tracing {
+		w.decisions = append(w.decisions, decisions()...)
+	}
 }

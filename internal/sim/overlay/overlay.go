@@ -4,8 +4,10 @@
 package overlay
 
 import (
+	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,11 +32,13 @@ var runtimeFile []byte
 //   - the order of the cases of a select, and of timers of the same moment, comes from the seed;
 //   - Lock and channel operations sometimes yield to another goroutine, as the seed says;
 //   - map seeds, iteration order and the functions of math/rand come from the seed;
-//   - a mutex never enters starvation mode, which depends on real time.
+//   - a mutex never enters starvation mode, which depends on real time;
+//   - a sync.Pool is always empty, because a buffer from an earlier run can have another size.
 var Runtime = []Edit{
 	{"runtime/proc.go", "const haveSysmon = GOARCH != \"wasm\"", "const haveSysmon = false"},
 	{"runtime/proc.go", "\t\tpp.runq[t%uint32(len(pp.runq))].set(gp)\n\t\tatomic.StoreRel(&pp.runqtail, t+1) // store-release, makes the item available for consumption\n\t\treturn\n\t}\n\tif runqputslow",
 		"\t\tpp.runq[t%uint32(len(pp.runq))].set(gp)\n\t\tatomic.StoreRel(&pp.runqtail, t+1)\n\t\tsimShuffle(pp, h, t)\n\t\treturn\n\t}\n\tif runqputslow"},
+	{"runtime/proc.go", "\t} else {\n\t\tlock(&sched.lock)\n\t\tglobrunqput(gp)\n\t\tunlock(&sched.lock)\n\t}\n\n\tif mainStarted {", "\t} else if sim.on && gp.bubble != nil {\n\t\trunqput(pp, gp, false)\n\t} else {\n\t\tlock(&sched.lock)\n\t\tglobrunqput(gp)\n\t\tunlock(&sched.lock)\n\t}\n\n\tif mainStarted {"},
 	{"runtime/select.go", "j := cheaprandn(uint32(norder + 1))", "j := simSelect(uint32(norder + 1))"},
 	{"runtime/select.go", "\tgp := getg()\n\tif debugSelect {", "\tsimYield(block)\n\tgp := getg()\n\tif debugSelect {"},
 	{"runtime/time.go", "\t\t\tt.rand = cheaprand()", "\t\t\tt.rand = simTimer()"},
@@ -52,6 +56,16 @@ var Runtime = []Edit{
 	// Events that happen only once per process, or after a garbage collection, must not consume the seed.
 	{"sync/once.go", "\to.m.Lock()\n", "\to.m.mu.Lock()\n"},
 	{"sync/pool.go", "\tallPoolsMu.Lock()\n", "\tallPoolsMu.mu.Lock()\n"},
+	{"sync/pool.go", "func (p *Pool) Put(x any) {\n", "func (p *Pool) Put(x any) {\n\tif simOn() {\n\t\treturn\n\t}\n"},
+	{"sync/pool.go", "func (p *Pool) Get() any {\n", "func (p *Pool) Get() any {\n\tif simOn() {\n\t\tif p.New != nil {\n\t\t\treturn p.New()\n\t\t}\n\t\treturn nil\n\t}\n"},
+	{"sync/pool.go", "// Put adds x to the pool.\n", "//go:linkname simOn runtime.simInBubble\nfunc simOn() bool\n\n// Put adds x to the pool.\n"},
+	{"unique/canonmap.go", "\t\"sync\"\n", "\t\"internal/sync\"\n"},
+	// Children of a context are cancelled in the order in which they were added, not in that of their addresses.
+	{"context/context.go", "children map[canceler]struct{} //", "children map[canceler]int //"},
+	{"context/context.go", "p.children = make(map[canceler]struct{})", "p.children = make(map[canceler]int)"},
+	{"context/context.go", "\t\t\tp.children[child] = struct{}{}\n", "\t\t\tp.added++\n\t\t\tp.children[child] = p.added\n"},
+	{"context/context.go", "\n\tcause    error ", "\n\tadded    int\n\tcause    error "},
+	{"context/context.go", "\tfor child := range c.children {\n", "\tordered := make([]canceler, c.added+1)\n\tfor child, n := range c.children {\n\t\tordered[n] = child\n\t}\n\tfor _, child := range ordered {\n\t\tif child == nil {\n\t\t\tcontinue\n\t\t}\n"},
 }
 
 // Product are the edits of this module: no process is started, which checking the read
@@ -61,7 +75,8 @@ var Product = []Edit{
 }
 
 // Write writes an overlay for go build into dir and returns its file. root is that of this
-// module. With planted, the build contains the bugs of [Planted].
+// module. With planted, the build contains the bugs of [Planted]. Files are named for their
+// contents, so that different overlays can share dir, and go build can reuse what it compiled.
 func Write(dir, goroot, root string, planted bool) (string, error) {
 	replace := map[string]string{}
 	texts := map[string]string{}
@@ -83,10 +98,19 @@ func Write(dir, goroot, root string, planted bool) (string, error) {
 		}
 		return nil
 	}
-	write := func(path string, text []byte) error {
-		file := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), filepath.Base(path)))
-		replace[path] = file
-		return os.WriteFile(file, text, 0o666)
+	keep := func(base string, text []byte) (string, error) {
+		file := filepath.Join(dir, fmt.Sprintf("%x_%s", sha256.Sum256(text), base))
+		temp, err := os.CreateTemp(dir, "new")
+		if err != nil {
+			return "", err
+		}
+		defer os.Remove(temp.Name())
+		_, err = temp.Write(text)
+		return file, errors.Join(err, temp.Close(), os.Rename(temp.Name(), file))
+	}
+	write := func(path string, text []byte) (err error) {
+		replace[path], err = keep(filepath.Base(path), text)
+		return err
 	}
 	if err := apply(filepath.Join(goroot, "src"), Runtime); err != nil {
 		return "", err
@@ -111,8 +135,7 @@ func Write(dir, goroot, root string, planted bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, "overlay.json")
-	return file, os.WriteFile(file, data, 0o666)
+	return keep("overlay.json", data)
 }
 
 // bugWord finds the words of planted bugs.

@@ -117,8 +117,11 @@ func build(dir, binary string) error {
 		return err
 	}
 	root := filepath.Dir(strings.TrimSpace(string(mod)))
-	files, err := os.MkdirTemp(dir, "overlay")
-	if err != nil {
+	files := filepath.Join(dir, "overlay")
+	if cache, err := os.UserCacheDir(); err == nil { // go build compiles everything again if files have other paths
+		files = filepath.Join(cache, "parley-sim")
+	}
+	if err := os.MkdirAll(files, 0o777); err != nil {
 		return err
 	}
 	file, err := overlay.Write(files, strings.TrimSpace(string(goroot)), root, *planted || *only != "")
@@ -251,6 +254,8 @@ func (t *total) playBatch(binary string, start, n uint64, limit time.Duration) (
 				At     *uint64
 				Failed *sim.Report
 				Totals *sim.Totals
+
+				Differs string
 			}
 			if json.Unmarshal(line, &r) != nil {
 				continue
@@ -262,6 +267,8 @@ func (t *total) playBatch(binary string, start, n uint64, limit time.Duration) (
 				t.mu.Lock()
 				t.Totals.Add(*r.Totals)
 				t.mu.Unlock()
+			case r.Differs != "":
+				fmt.Println(r.Differs)
 			case r.Failed != nil:
 				failed = append(failed, r.Failed)
 			}
