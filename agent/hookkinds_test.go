@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
 )
 
 // TestAgentHookLooks checks that a hook of the kind agent reads files before it answers, and changes
@@ -86,6 +89,9 @@ func TestHookKinds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir, _ := workdir(t)
 			s := parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Expect(parleytest.ToolResult(tt.told)).Say("done"))
+			if tt.name == "prompt objects" { // the turn ends
+				s = parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}))
+			}
 			if tt.judge != nil {
 				s.When("judge", parleytest.LastUser("Is it safe?"), tt.judge)
 			}
@@ -102,6 +108,44 @@ func TestHookKinds(t *testing.T) {
 				}
 				if got := r.Header.Get("X-Token"); tt.name == "http allows" && got != "secret" {
 					t.Errorf("the header is %q, want only the variable that the hook may name", got)
+				}
+			}
+		})
+	}
+}
+
+// TestPromptHookEndsTurn checks that an objection of a prompt hook ends the turn, except at its end, and that the
+// model learns about it with the next prompt.
+func TestPromptHookEndsTurn(t *testing.T) {
+	touch := parleytest.Call("Bash", map[string]string{"command": "touch made"})
+	for _, tt := range []struct {
+		event, reason string
+		turns         []*parleytest.Turn
+	}{
+		{"PreToolUse", "hook_stopped", []*parleytest.Turn{touch, parleytest.Expect(parleytest.LastUser("stopped the turn here: it touches")).Say("two")}},
+		{"PostToolUse", "hook_stopped", []*parleytest.Turn{touch, parleytest.Expect(parleytest.LastUser("stopped the turn here: it touches")).Say("two")}},
+		{"UserPromptSubmit", "", []*parleytest.Turn{parleytest.Expect(parleytest.LastUser("Operation stopped by hook: it touches")).Say("two")}},
+		{"Stop", "completed", []*parleytest.Turn{parleytest.Say("one"), parleytest.Expect(parleytest.LastUser("[Is it safe?]: it touches")).Say("more"), parleytest.Say("two")}},
+	} {
+		t.Run(tt.event, func(t *testing.T) {
+			s := parleytest.Script(tt.turns...)
+			s.When("judge", parleytest.LastUser("hook_event_name"), parleytest.Say(`{"ok":false,"reason":"it touches"}`), parleytest.Say(`{"ok":true}`).Always())
+			k := hold(t, s, func(o *parley.Options, _ *agent.Config) {
+				o.Settings = json.RawMessage(`{"permissions":{"allow":["Bash(touch *)"]},"hooks":{"` + tt.event + `":[{"hooks":[{"type":"prompt","prompt":"Is it safe?"}]}]}}`)
+			}, func(k *held) {
+				if r := k.say("one"); r.TerminalReason != tt.reason {
+					t.Errorf("the turn ended by %q, want %q", r.TerminalReason, tt.reason)
+				}
+				k.say("two")
+			})
+			if tt.event != "UserPromptSubmit" {
+				return
+			}
+			for _, m := range k.all {
+				if n, ok := m.(*wire.Informational); ok && n.PromptSubmitOutcome != nil {
+					if got := string(n.PromptSubmitOutcome); !strings.Contains(got, `"stopped_by_hook"`) || !strings.Contains(got, `"prompt_kept":true`) {
+						t.Errorf("the prompt's outcome is %s", got)
+					}
 				}
 			}
 		})

@@ -95,6 +95,10 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 		}
 	}()
 
+	c.runner.Effort.Store(nil)
+	if level := c.Effort(); level != "" {
+		c.runner.Effort.Store(&wire.HookEffort{Level: wire.Effort(level)})
+	}
 	req := model.Request{Body: c.body(&c.hist.Transcript, false), Header: c.header()}
 	if err := c.measure(t.ctx, req, &c.hist.Transcript); err != nil {
 		return a, run, err

@@ -61,7 +61,7 @@ func (c *Conversation) compactTurn(t *turn) compact.Turn {
 		Ctx:         t.ctx,
 		Hooks:       func(in wire.HookInput, subject string) *hook.Verdict { return c.runHooks(t, in, subject) },
 		Ask:         func(of history.Transcript, noTools bool) (compact.Reply, error) { return c.askSummary(t, of, noTools) },
-		Replaced:    func() { c.room = 0; c.loseContext() },
+		Replaced:    func() { c.room = 0; c.loseContext(); c.told.again = true },
 		EmitInit:    func() { c.rec.Emit(c.init(t)) },
 		EmitUser:    func(m *wire.User) { t.userLines++; c.rec.Emit(m) },
 		SendContext: func() error { return c.sendContext(t) },

@@ -73,6 +73,7 @@ func (c *briefing) sendContext(t *turn) error {
 	if p == nil || c.told.context {
 		return c.sendSkills()
 	}
+	c.instructionHooks(t)
 	c.told.context = true
 	var parts []string
 	var paths []string
@@ -84,11 +85,6 @@ func (c *briefing) sendContext(t *turn) error {
 			b.WriteString("\n\n" + showInstructions(f))
 		}
 		parts = append(parts, b.String())
-	}
-	if !c.noInstructions && !c.below {
-		for _, f := range p.Instructions {
-			c.runHooks(t, call.InstructionsLoaded(f, "session_start"), f.Path)
-		}
 	}
 	var git string
 	c.runWhileServing(func() {
@@ -111,6 +107,22 @@ func (c *briefing) sendContext(t *turn) error {
 		return nil
 	}
 	return c.remind(strings.Join(parts, "\n\n"), paths)
+}
+
+// instructionHooks runs the hooks for the instructions in the context, unless it was sent before.
+func (c *briefing) instructionHooks(t *turn) {
+	if c.project == nil || c.told.context || c.told.loaded || c.noInstructions || c.below {
+		return
+	}
+	c.told.loaded = true
+	for _, f := range c.project.Instructions {
+		in := call.InstructionsLoaded(f, "session_start")
+		if c.told.again {
+			in = call.InstructionsLoaded(f, "compact")
+			in.PromptID = t.promptID
+		}
+		c.runHooks(t, in, f.Path)
+	}
 }
 
 //go:embed memory.md

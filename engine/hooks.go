@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/engine/hook"
@@ -19,9 +20,10 @@ import (
 // hooks runs the hooks of a session and keeps their texts for the next prompt. Its methods are called by
 // the owner of the conversation unless documented otherwise.
 type hooks struct {
-	started   bool     // the hooks for the start of the session have run
-	opening   string   // text that a hook puts before the first prompt
-	fromHooks []string // texts from hooks that are sent to the model with the next prompt
+	promptID  atomic.Pointer[string] // of the last turn
+	started   bool                   // the hooks for the start of the session have run
+	opening   string                 // text that a hook puts before the first prompt
+	fromHooks []string               // texts from hooks that are sent to the model with the next prompt
 
 	below   bool   // the conversation is that of a subagent and does not own the session
 	source  string // how the session started: "startup" or "resume"
@@ -119,11 +121,15 @@ func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) 
 		if tc.Out == nil {
 			continue
 		}
+		response := any(tc.Out.Result.Content.Text)
+		if tc.Out.Result.Content.Blocks != nil {
+			response = tc.Out.Result.Content.Blocks
+		}
 		in.ToolCalls = append(in.ToolCalls, &wire.HookToolCall{ToolName: tc.Name, ToolInput: orEmpty(tc.Out.InputOf(tc)), ToolUseID: tc.ID,
-			ToolResponse: mustJSON(tc.Out.Result.Content.String())})
+			ToolResponse: mustJSON(response)})
 	}
 	v := c.runHooksAs(t, in, "", "hook-"+session.NewID()) // the name that hosts know
-	return v.ForModel(hook.Above), v.Stopped
+	return append(v.ForModel(hook.Above), v.Halt()...), v.Stopped
 }
 
 // SwitchRefused returns the reason why hooks deny a change of the model, or nil.
@@ -172,7 +178,11 @@ func (c *hooks) startSession(t *turn) []string {
 // sessionHooks runs the hooks for the start of a session, or for an event like it, and returns their
 // texts for the model.
 func (c *hooks) sessionHooks(t *turn, source string) []string {
-	v := c.runHooks(t, &wire.SessionStartInput{Source: source, Model: c.modelID()}, source)
+	in := &wire.SessionStartInput{Source: source, Model: c.modelID()}
+	if source == "compact" {
+		in.PromptID = t.promptID
+	}
+	v := c.runHooks(t, in, source)
 	for o := range hook.Outputs[*wire.SessionStartOutput](v) {
 		if o.SessionTitle != "" {
 			c.rename(o.SessionTitle)
@@ -230,7 +240,11 @@ func (c *hooks) expansionHooks(t *turn, p *prompt, cmd *slashCommand) (more []st
 
 // Hooks runs the hooks for an event outside of a turn. It may be called from any goroutine.
 func (c *hooks) Hooks(ctx context.Context, in wire.HookInput, subject string) *hook.Verdict {
-	return c.runner.Hooks(ctx, "", in, subject, "")
+	promptID := ""
+	if last := c.promptID.Load(); last != nil {
+		promptID = *last
+	}
+	return c.runner.Hooks(ctx, promptID, in, subject, "")
 }
 
 // display lets hooks change how a text of the model is shown: in its message m and in the result. The

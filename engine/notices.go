@@ -17,6 +17,8 @@ const exitPlanName = "ExitPlanMode"
 // conversation.
 type notices struct {
 	context bool   // the context of the user and the project
+	loaded  bool   // hooks know the instructions in it
+	again   bool   // a summary has replaced it
 	skills  string // the list of skills
 	plan    bool   // plan mode is on
 	tasks   string // the list of TaskCreate, as recorded

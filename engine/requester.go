@@ -245,9 +245,13 @@ func (c *requester) Context() Usage {
 // model does not change.
 func (c *requester) SwitchInput(name, source string) (*wire.PreModelSwitchInput, bool) {
 	next := c.resolve(name)
-	usage := c.Context()
+	var tokens int64
+	if c.lastUsage != nil {
+		tokens = history.InputTokens(c.lastUsage) + c.lastUsage.OutputTokens
+	}
+	nanos, _ := next.Cost(&wire.Usage{CacheCreationInputTokens: tokens})
 	return &wire.PreModelSwitchInput{FromModel: c.model.ID, ToModel: next.ID, RequestedModel: name, Source: source,
-		ContextTokens: int64(usage.System + usage.Tools + usage.Messages), PromptCacheWarm: c.lastUsage != nil, CacheTTL: "5m", Pricing: "catalog"}, next.ID != c.model.ID
+		ContextTokens: tokens, EstimatedCacheWriteUSD: float64((nanos+50_000)/100_000) / 10_000, PromptCacheWarm: c.lastUsage != nil, CacheTTL: "5m", Pricing: "catalog"}, next.ID != c.model.ID
 }
 
 // consult sends a question of a tool to a model, beside the conversation and at its cost. It is

@@ -68,6 +68,7 @@ func (c *Conversation) runTurn(ctx context.Context, p *prompt) {
 	if c.sub != nil && c.sub.PromptID != "" {
 		t.promptID = c.sub.PromptID
 	}
+	c.hooks.promptID.Store(&t.promptID)
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
 	defer t.cancel(nil)
 	c.turn = t
@@ -123,6 +124,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		c.runWhileServing(func() { c.cfg.Refresh(t.ctx) })
 	}
 	begun := c.startSession(t)
+	c.instructionHooks(t)
 	verdict := c.promptHooks(t, p)
 	reason, blocked := verdict.Blocked()
 	stopped := verdict.OnlyStopped()

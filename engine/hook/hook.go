@@ -339,6 +339,9 @@ func (r *Runner) other(ctx context.Context, h settings.Hook, event wire.HookEven
 			if res.late {
 				res.err = fmt.Errorf("it did not answer within %v", limit)
 			}
+		case refused != "" && h.Kind == "prompt" && event != wire.EventStop && event != wire.EventSubagentStop:
+			// As in the official command, the turn ends. A call is denied too.
+			res.code, res.stderr, res.stops = 2, refused, true
 		case refused != "":
 			res.code, res.stderr = 2, refused
 		default:
@@ -384,6 +387,7 @@ type result struct {
 	err            error // why it did not end by itself
 	late           bool
 	cancelled      bool
+	stops          bool // the turn ends, because of stderr
 }
 
 // judge parses the answer of a command.
@@ -403,8 +407,17 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 		if strings.TrimSpace(reason) == "" {
 			reason = "the hook says no"
 		}
-		reason = fmt.Sprintf("[%s]: %s", h.Line(), reason)
+		plain := reason
+		if h.Kind != "agent" {
+			reason = fmt.Sprintf("[%s]: %s", h.Line(), reason)
+		}
 		out := &wire.HookOutput{Decision: wire.DecisionBlock, Reason: reason}
+		if res.stops {
+			out.Continue, out.StopReason = new(false), plain
+			if event != wire.EventPreToolUse {
+				out.Decision, out.Reason = "", ""
+			}
+		}
 		if event == wire.EventPermissionRequest {
 			out = &wire.HookOutput{HookSpecificOutput: &wire.PermissionRequestOutput{Decision: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason}}}
 		}

@@ -51,11 +51,15 @@ var withSubject = map[wire.HookEvent]bool{
 // withoutMode are the events whose inputs have no permission mode, and withoutPrompt those
 // that do not belong to a prompt.
 var (
-	withoutMode = map[wire.HookEvent]bool{wire.EventTaskCreated: true, wire.EventTaskCompleted: true, wire.EventWorktreeCreate: true, wire.EventWorktreeRemove: true, wire.EventMessageDisplay: true, wire.EventCwdChanged: true, wire.EventSubagentStart: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
+	withoutMode = map[wire.HookEvent]bool{wire.EventPreCompact: true, wire.EventPostCompact: true, wire.EventPreModelSwitch: true, wire.EventPostModelSwitch: true, wire.EventTaskCreated: true, wire.EventTaskCompleted: true, wire.EventWorktreeCreate: true, wire.EventWorktreeRemove: true, wire.EventMessageDisplay: true, wire.EventCwdChanged: true, wire.EventSubagentStart: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
 		wire.EventFileChanged: true, wire.EventSessionStart: true, wire.EventSessionEnd: true, wire.EventSetup: true, wire.EventInstructionsLoaded: true, wire.EventDirectoryAdded: true, wire.EventConfigChange: true}
-	withoutPrompt = map[wire.HookEvent]bool{wire.EventPreModelSwitch: true, wire.EventPostModelSwitch: true, wire.EventElicitation: true, wire.EventElicitationResult: true,
+	withoutPrompt = map[wire.HookEvent]bool{wire.EventElicitation: true, wire.EventElicitationResult: true,
 		wire.EventFileChanged: true, wire.EventSessionStart: true, wire.EventSessionEnd: true, wire.EventSetup: true, wire.EventInstructionsLoaded: true, wire.EventDirectoryAdded: true, wire.EventConfigChange: true}
 )
+
+// withEffort are the events whose inputs have the effort of the model.
+var withEffort = map[wire.HookEvent]bool{wire.EventPreToolUse: true, wire.EventPostToolUse: true, wire.EventPostToolUseFailure: true, wire.EventPostToolBatch: true,
+	wire.EventPermissionRequest: true, wire.EventPermissionDenied: true, wire.EventStop: true, wire.EventSubagentStop: true}
 
 // Fill sets the missing common members of an input, as far as its event has them.
 func Fill(in wire.HookInput, base wire.HookBase) {
@@ -66,6 +70,9 @@ func Fill(in wire.HookInput, base wire.HookBase) {
 		base.PromptID = ""
 	}
 	b := in.Base()
+	if withEffort[in.Event()] {
+		set(&b.Effort, base.Effort)
+	}
 	set(&b.SessionID, base.SessionID)
 	set(&b.TranscriptPath, base.TranscriptPath)
 	set(&b.Cwd, base.Cwd)
@@ -258,6 +265,14 @@ func (v *Verdict) Added() []string {
 		texts = append(texts, "Context from a hook of the user:\n"+text)
 	}
 	return texts
+}
+
+// Halt returns the text for the model that a hook stopped the turn; none if no hook did.
+func (v *Verdict) Halt() []string {
+	if !v.Stopped {
+		return nil
+	}
+	return []string{strings.TrimSuffix("A hook of the user stopped the turn here: "+v.StopReason, ": ")}
 }
 
 // Outputs iterates over the outputs of one type.

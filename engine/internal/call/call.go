@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/engine/hook"
@@ -37,8 +38,9 @@ type Runner struct {
 	Telemetry *telemetry.Telemetry
 	Now       func() time.Time
 
-	View func() *View // returns the current view of the conversation
-	Top  Top
+	View   func() *View // returns the current view of the conversation
+	Top    Top
+	Effort atomic.Pointer[wire.HookEffort] // of the last request to the model; nil if the model has no levels
 	// Agent is the subagent that makes the calls; nil if the conversation itself does.
 	Agent     *Agent
 	NoPrompts bool // deny calls that need permission instead of asking
@@ -173,7 +175,7 @@ func (out *Outcome) InputOf(c *Call) json.RawMessage {
 // add adds the answers of hooks about a call.
 func (out *Outcome) add(v *hook.Verdict) {
 	out.Before = append(out.Before, v.Notes...)
-	out.Context = append(out.Context, v.Added()...)
+	out.Context = append(append(out.Context, v.Added()...), v.Halt()...)
 	out.Stop = out.Stop || v.Stopped
 	out.hooks = append(out.hooks, v.Noted...)
 }
@@ -424,7 +426,9 @@ func (s *run) reportOutcome() bool {
 	}
 	s.callResultHooks()
 	for _, f := range s.out.Nested {
-		s.callEventHooks("", InstructionsLoaded(f, "nested_traversal"), f.Path)
+		in := InstructionsLoaded(f, "nested_traversal")
+		in.PromptID, in.Effort, in.TriggerFilePath = s.PromptID, s.Effort.Load(), s.filePath()
+		s.callEventHooks("", in, f.Path)
 	}
 	if now := s.Env.Cwd(); now != s.dir && !s.ReadOnly() && !strings.HasSuffix(s.spec.Name, "Worktree") { // as the official command does
 		s.callEventHooks(s.PromptID, &wire.CwdChangedInput{OldCwd: s.dir, NewCwd: now}, "")
@@ -445,6 +449,16 @@ func (s *run) nestedFiles() (found []*project.File) {
 		}
 	}
 	return found
+}
+
+// filePath returns the file that the input of the call names, or "".
+func (s *run) filePath() string {
+	var in struct {
+		FilePath string `json:"file_path"`
+		Notebook string `json:"notebook_path"`
+	}
+	json.Unmarshal(s.input, &in)
+	return cmp.Or(in.FilePath, in.Notebook)
 }
 
 // keepFiles records the files that a call is about to change. s.changed is called after the

@@ -196,9 +196,6 @@ func (s *run) applyDecision() bool {
 		// As in the official command, only the result reports this denial, as if by a rule.
 		s.denyQuietly()
 		s.out.Meta.NonExecutionKind = "permission-rule"
-		if s.spec.Name == "Bash" && d.Rule != nil {
-			s.out.Meta.PermissionDecision.ReasonType = "subcommandResults"
-		}
 		return s.refuse()
 	}
 	return false
@@ -270,12 +267,20 @@ func (s *run) fail(err error) bool {
 // the host.
 func (s *run) deny() bool {
 	reason := s.denyQuietly()
-	m := &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: s.decision.ReasonType, DecisionReason: reason, Message: reason}
-	if m.DecisionReasonType == "" || m.DecisionReasonType == "mode" {
+	m := &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: s.reasonType(), DecisionReason: reason, Message: reason}
+	if m.DecisionReasonType == "" || m.DecisionReasonType == "mode" || m.DecisionReasonType == "subcommandResults" {
 		m.DecisionReason = "" // the message contains the reason, as with the official command
 	}
 	s.out.Before = append(s.out.Before, m)
 	return s.refuse()
+}
+
+// reasonType returns the type of the reason for a denial, as the official command names it.
+func (s *run) reasonType() string {
+	if s.spec.Name == "Bash" && s.decision.Rule != nil {
+		return "subcommandResults"
+	}
+	return s.decision.ReasonType
 }
 
 // denyQuietly sets the outcome of a denied call. It returns the reason.
@@ -284,10 +289,10 @@ func (s *run) denyQuietly() string {
 	s.out.Denied = true
 	s.out.Result = tool.Failed(errors.New(reason))
 	kind := "user-rejected"
-	if s.decision.ReasonType == "mode" {
+	if s.decision.ReasonType == "mode" || s.decision.Rule != nil {
 		kind = "permission-rule"
 	}
-	s.out.Meta = s.rejected(kind, "config", s.decision.ReasonType)
+	s.out.Meta = s.rejected(kind, "config", s.reasonType())
 	return reason
 }
 

@@ -25,7 +25,7 @@ func (r *Runner) Hooks(ctx context.Context, promptID string, in wire.HookInput, 
 		id = session.NewID()
 	}
 	v := r.View()
-	hook.Fill(in, wire.HookBase{SessionID: r.Rec.ID(), TranscriptPath: r.Top.Path(), Cwd: r.Env.Cwd(), PromptID: promptID, PermissionMode: v.Mode})
+	hook.Fill(in, wire.HookBase{SessionID: r.Rec.ID(), TranscriptPath: r.Top.Path(), Cwd: r.Env.Cwd(), PromptID: promptID, PermissionMode: v.Mode, Effort: r.Effort.Load()})
 	return hook.Merge(in, subject, v.Host.Hooks(ctx, in, subject, id))
 }
 
@@ -200,7 +200,7 @@ func (s *run) callResultHooks() {
 	v := s.ownHooks(in)
 	out.After = append(out.After, v.Notes...)
 	out.Stop = out.Stop || v.Stopped
-	out.Context = append(out.Context, v.ForModel("the result above")...)
+	out.Context = append(append(out.Context, v.ForModel("the result above")...), v.Halt()...)
 	for o := range hook.Outputs[*wire.PostToolUseOutput](v) {
 		updated := o.UpdatedToolOutput
 		if updated == nil && s.server() != nil {
