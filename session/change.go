@@ -197,7 +197,7 @@ func Fork(ctx context.Context, s Store, id string, opts *ForkOptions) (string, e
 		return "", err
 	}
 	defer file.Close()
-	scan, _, err := scanLog(file.all())
+	scan, _, err := scanLog(file, file.size)
 	if err != nil {
 		return "", fmt.Errorf("session: %w", err)
 	}

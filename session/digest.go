@@ -62,6 +62,9 @@ func ends(root *os.Root, p place, buf *[2 * window]byte) (head, tail []byte, err
 	}
 	defer file.Close()
 	head = buf[:min(window, p.size)]
+	if p.size <= 2*window {
+		head = buf[:p.size] // with the tail
+	}
 	n, err := io.ReadFull(file, head)
 	head = head[:n]
 	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
@@ -69,6 +72,9 @@ func ends(root *os.Root, p place, buf *[2 * window]byte) (head, tail []byte, err
 	}
 	if p.size <= window {
 		return head, head, nil
+	}
+	if p.size <= 2*window {
+		return head[:min(window, n)], head[max(0, n-window):], nil
 	}
 	tail = buf[window:]
 	n, err = file.ReadAt(tail, p.size-window)

@@ -406,7 +406,7 @@ func load(file *os.File, path string) error {
 		if err != nil {
 			return err
 		}
-		s, end, err := scanLog(io.NewSectionReader(file, 0, info.Size()))
+		s, end, err := scanLog(file, info.Size())
 		if err != nil {
 			return fmt.Errorf("session: %w", err)
 		}

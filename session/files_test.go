@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -549,7 +548,7 @@ func TestRepairSparesNewLines(t *testing.T) {
 	}
 	defer file.Close()
 	size := int64(len(one) + 9)
-	s, end, err := scanLog(io.NewSectionReader(file, 0, size))
+	s, end, err := scanLog(file, size)
 	if err != nil || end != int64(len(one)) {
 		t.Fatal(end, err)
 	}

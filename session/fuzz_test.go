@@ -3,9 +3,28 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// sameInParts checks that a log that is read in parts has the result of one that is read at once.
+func sameInParts(t *testing.T, want *scan, end int64, text []byte, part int64) {
+	t.Helper()
+	got := newScan()
+	last, rest, err := got.readParts(bytes.NewReader(text), 0, int64(len(text)), part, func(int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := got.finish(last, rest); last != end {
+		t.Fatalf("in parts of %d bytes it ends at %d, want %d: %q", part, last, end, text)
+	}
+	if !reflect.DeepEqual(got.nodes, want.nodes) || !reflect.DeepEqual(got.loose, want.loose) || !reflect.DeepEqual(got.effects, want.effects) ||
+		!slices.Equal(got.corruptAt, want.corruptAt) || got.unended != want.unended {
+		t.Fatalf("in parts of %d bytes: %+v, want %+v: %q", part, got, want, text)
+	}
+}
 
 // FuzzLog reads a log of any bytes. It checks that reading neither fails nor accepts
 // incomplete records, and that the result can be appended to a new log and read again.
@@ -20,16 +39,19 @@ func FuzzLog(f *testing.F) {
 		f.Add([]byte(strings.Join(lines, "\n") + "\n"))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, end, err := scanLog(bytes.NewReader(text))
+		s, end, err := scanLog(bytes.NewReader(text), int64(len(text)))
 		if err != nil || end > int64(len(text)) {
 			t.Fatalf("%v, ends at %d of %d", err, end, len(text))
+		}
+		for _, part := range []int64{1, 10, 100} {
+			sameInParts(t, s, end, text, part)
 		}
 		h, err := s.history(bytes.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The good part alone gives the same result.
-		again, end2, err := scanLog(bytes.NewReader(text[:end]))
+		again, end2, err := scanLog(bytes.NewReader(text[:end]), end)
 		if err != nil || end2 != end || len(again.nodes) != len(s.nodes) {
 			t.Fatalf("%v, %d instead of %d, %d records instead of %d", err, end2, end, len(again.nodes), len(s.nodes))
 		}

@@ -128,7 +128,7 @@ func scanFrom(file io.ReaderAt, size int64, x *index) (*scan, int64, error) {
 		s.addRecord(h, span{k.Off, k.Len})
 	}
 	s.kept = len(s.nodes)
-	end, err := s.read(io.NewSectionReader(file, x.Boundary, size-x.Boundary), x.Boundary)
+	end, err := s.read(file, x.Boundary, size, nil)
 	return s, end, err
 }
 
@@ -161,9 +161,8 @@ func (f *Files) readHistory(root *os.Root, p place, file *os.File) (*History, er
 			}
 		}
 	}
-	var r io.Reader = io.NewSectionReader(file, 0, size)
-	r = f.progress(r, size)
-	s, end, err := scanLog(r)
+	s := newScan()
+	end, err := s.read(file, 0, size, f.progressFunc(size))
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
@@ -203,22 +202,34 @@ func (f *Files) progress(r io.Reader, total int64) io.Reader {
 	if f.Progress == nil || total < progressMin {
 		return r
 	}
-	return &progressReader{r: r, total: total, step: total / 20, tell: f.Progress}
+	return &progressReader{r: r, report: f.progressFunc(total)}
+}
+
+// progressFunc returns a function that reports a position to [Files.Progress] if the input is
+// long, twenty times in total.
+func (f *Files) progressFunc(total int64) func(done int64) {
+	if f.Progress == nil || total < progressMin {
+		return nil
+	}
+	last := int64(0)
+	return func(done int64) {
+		if done-last >= total/20 || done == total && last < done {
+			last = done
+			f.Progress(done, total)
+		}
+	}
 }
 
 // A progressReader reports its progress.
 type progressReader struct {
-	r                       io.Reader
-	done, told, step, total int64
-	tell                    func(done, total int64)
+	r      io.Reader
+	done   int64
+	report func(done int64)
 }
 
 func (r *progressReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.done += int64(n)
-	if r.done-r.told >= r.step || err == io.EOF && r.told < r.done {
-		r.told = r.done
-		r.tell(r.done, r.total)
-	}
+	r.report(r.done)
 	return n, err
 }

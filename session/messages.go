@@ -55,7 +55,7 @@ func messages(ctx context.Context, store Store, key Key, opts *MessagesOptions) 
 		return nil, err
 	}
 	defer file.Close()
-	s, _, err := scanLog(file.all())
+	s, _, err := scanLog(file, file.size)
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}

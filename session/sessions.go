@@ -85,7 +85,7 @@ func loadHistory(ctx context.Context, s Store, key Key) (*History, error) {
 		return nil, err
 	}
 	defer r.Close()
-	scan, _, err := scanLog(r.all())
+	scan, _, err := scanLog(r, r.size)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func PartHistory(ctx context.Context, s Store, id, part string, in *In) (*Histor
 		return nil, err
 	}
 	r := bytes.NewReader(lines)
-	scan, _, err := scanLog(r)
+	scan, _, err := scanLog(r, r.Size())
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,19 @@ type head struct {
 // readLines calls f for every complete line of a log, with its offset, and returns the text
 // after the last newline, and its offset. A line is valid until f returns.
 func readLines(r io.Reader, f func(line []byte, off int64) error) (off int64, rest []byte, err error) {
-	room := make([]byte, 256<<10)
+	return readLinesInto(new([]byte), r, f)
+}
+
+// lineRoom is the size of the buffer for lines, unless one is longer.
+const lineRoom = 256 << 10
+
+// readLinesInto is readLines with a buffer that is reused.
+func readLinesInto(buffer *[]byte, r io.Reader, f func(line []byte, off int64) error) (off int64, rest []byte, err error) {
+	if *buffer == nil {
+		*buffer = make([]byte, lineRoom)
+	}
+	room := *buffer
+	defer func() { *buffer = room }()
 	buf := room[:0]
 	scanned := 0 // bytes of buf without a newline
 	for {
@@ -242,11 +254,24 @@ func (h *head) readPlain(line []byte) bool {
 		switch {
 		case text != nil && len(value) > 0 && value[0] == '"':
 			plain = plain && isPlainText(value)
-			*text = string(value[1 : len(value)-1])
+			*text = textOfType(value[1 : len(value)-1])
 		case flag != nil && value[0] == 't':
 			*flag = true
 		}
 	}) && plain && h.typ != ""
+}
+
+// textOfType returns a text. It allocates no memory for the common types of records.
+func textOfType(text []byte) string {
+	switch string(text) {
+	case typeUser:
+		return typeUser
+	case typeAssistant:
+		return typeAssistant
+	case typeAttachment:
+		return typeAttachment
+	}
+	return string(text)
 }
 
 // isPlainText reports whether a JSON string is ASCII without escapes.
@@ -262,6 +287,13 @@ func isPlainText(v []byte) bool {
 // hasControls reports whether a line has a control character, which no JSON string may have.
 func hasControls(line []byte) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; len(line) >= 32; line = line[32:] {
+		a, b := binary.LittleEndian.Uint64(line), binary.LittleEndian.Uint64(line[8:])
+		c, d := binary.LittleEndian.Uint64(line[16:]), binary.LittleEndian.Uint64(line[24:])
+		if ((a-0x20*ones)&^a|(b-0x20*ones)&^b|(c-0x20*ones)&^c|(d-0x20*ones)&^d)&highs != 0 {
+			return true
+		}
+	}
 	for ; len(line) >= 8; line = line[8:] {
 		x := binary.LittleEndian.Uint64(line)
 		if (x-0x20*ones)&^x&highs != 0 {
@@ -308,9 +340,9 @@ func (h *head) readMessage(d *jsontext.Decoder) error {
 // scanLog reads a log. It also returns the end of its good part: before a line without an end,
 // unless it is a complete record, and before the last lines if they are the start of a longer
 // batch.
-func scanLog(r io.Reader) (*scan, int64, error) {
+func scanLog(r io.ReaderAt, size int64) (*scan, int64, error) {
 	s := newScan()
-	end, err := s.read(r, 0)
+	end, err := s.read(r, 0, size, nil)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -321,29 +353,23 @@ func newScan() *scan {
 	return &scan{byUUID: map[string]*node{}, loose: map[string]span{}, effects: map[string]effect{}}
 }
 
-// read reads a log that starts at a position of its file, and returns the end of its good
-// part.
-func (s *scan) read(r io.Reader, base int64) (int64, error) {
-	d := jsontext.NewDecoder(new(bytes.Buffer), lenient...)
-	end, rest, err := readLines(r, func(line []byte, off int64) error {
-		if len(bytes.TrimSpace(line)) == 0 {
-			return nil
-		}
-		h, err := headOf(d, line)
-		if err != nil {
-			s.corrupt++
-			s.corruptAt = append(s.corruptAt, base+off)
-			return nil
-		}
-		s.add(h, span{base + off, len(line)})
-		return nil
-	})
+// read reads a log from a position, and returns the end of its good part. report, which may be
+// nil, receives the position several times.
+func (s *scan) read(r io.ReaderAt, from, size int64, report func(done int64)) (int64, error) {
+	if report == nil {
+		report = func(int64) {}
+	}
+	end, rest, err := s.readParts(r, from, size, partSize, report)
 	if err != nil {
 		return 0, err
 	}
-	end += base
+	return s.finish(end, rest), nil
+}
+
+// finish adds the last line if it is a complete record, and returns the end of the good part.
+func (s *scan) finish(end int64, rest []byte) int64 {
 	if len(rest) > 0 {
-		if h, err := headOf(d, rest); err == nil {
+		if h, err := headOf(jsontext.NewDecoder(new(bytes.Buffer), lenient...), rest); err == nil {
 			s.add(h, span{end, len(rest)})
 			end += int64(len(rest))
 			s.unended = true
@@ -353,7 +379,13 @@ func (s *scan) read(r io.Reader, base int64) (int64, error) {
 		end, s.unended = s.batchStart, false
 	}
 	s.link()
-	return end, nil
+	return end
+}
+
+// addCorrupt adds a line that is no record.
+func (s *scan) addCorrupt(off int64) {
+	s.corrupt++
+	s.corruptAt = append(s.corruptAt, off)
 }
 
 // link determines which records have children.
