@@ -114,16 +114,10 @@ var paceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 func (d *demonstration) prepare(dir string) error {
 	d.project = filepath.Join(dir, "project")
 	d.screen.cwd = d.project
-	for _, sub := range []string{d.project, filepath.Join(dir, "tmp")} {
-		if err := os.Mkdir(sub, 0o777); err != nil {
-			return err
-		}
-	}
-	files, err := fs.Sub(demoFiles, "demo/project")
-	if err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o777); err != nil {
 		return err
 	}
-	if err := os.CopyFS(d.project, files); err != nil {
+	if err := copyDemo(d.project, "project"); err != nil {
 		return err
 	}
 	script, err := demoFiles.ReadFile("demo/demo.script")
@@ -134,6 +128,15 @@ func (d *demonstration) prepare(dir string) error {
 		script = paceLine().ReplaceAll(script, nil)
 	}
 	return os.WriteFile(filepath.Join(dir, "demo.script"), script, 0o666)
+}
+
+// copyDemo writes a directory of the demo's files.
+func copyDemo(to, name string) error {
+	files, err := fs.Sub(demoFiles, "demo/"+name)
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(to, files)
 }
 
 // converse runs the conversation with the agent, and shows it.

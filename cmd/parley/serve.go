@@ -75,7 +75,7 @@ func serveCommand(ctx context.Context, p *process, args []string) error {
 	fs.StringVar(&f.key, "tls-key", "", "the `FILE` with the key of the certificate")
 	fs.StringVar(&f.webhook, "webhook", "", "post to this `URL`, in the format of ntfy, when a session needs attention")
 	fs.StringVar(&f.notify, "notify", "", "run this shell `COMMAND` with a JSON notice on its input when a session needs attention")
-	fs.BoolVar(&f.demo, "demo", false, "serve a session with a scripted model and a small project: no key, no network")
+	fs.BoolVar(&f.demo, "demo", false, "serve sessions with a scripted model and small projects: no key, no network")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -210,22 +210,41 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	return cause
 }
 
-// A serveDemo is the session of parley serve --demo. Without --demo it is empty.
+// A serveDemo are the sessions of parley serve --demo. Without --demo it is empty.
 type serveDemo struct {
-	project string
-	args    []string // of agents
+	dir  string
+	args []string // of the agents of new sessions
 }
 
-// prepare writes the project and the script, and returns a process whose sessions are
+// demoSessions are the sessions of parley serve --demo: one of each kind that the overview of the console has.
+var demoSessions = []struct {
+	title, project, script, prompt string
+	args                           []string
+}{
+	{"Release notes", "release", "release.script", "Write release notes for changes.txt.", []string{"--model", "opus", "--permission-mode", "acceptEdits"}},
+	{"Load test", "load", "load.script", "Run the load test.", []string{"--model", "haiku", "--allowedTools", "Bash(sh load.sh)"}},
+	{"Demo", "project", "demo.script", demoPrompt, demoRules},
+}
+
+// demoRules are the arguments for the agent of parley demo.
+var demoRules = []string{"--model", "sonnet", "--allowedTools", "Bash(sh test.sh)", "Bash(grep:*)"}
+
+// prepare writes the projects and the scripts, and returns a process whose sessions are
 // in the directory.
 func (d *serveDemo) prepare(p *process, dir string) (*process, error) {
-	x := &demonstration{p: p, screen: newScreen(p, ""), watched: true}
-	if err := x.prepare(dir); err != nil {
-		return nil, err
+	d.dir, d.args = dir, append(d.script("demo.script"), demoRules...)
+	for _, x := range demoSessions {
+		script, err := demoFiles.ReadFile("demo/" + x.script)
+		if err := errors.Join(err, copyDemo(filepath.Join(dir, x.project), x.project), os.WriteFile(filepath.Join(dir, x.script), script, 0o666)); err != nil {
+			return nil, err
+		}
 	}
-	d.project = x.project
-	d.args = []string{"--provider", "script", "--script", filepath.Join(dir, "demo.script"), "--model", "sonnet", "--setting-sources", "", "--allowedTools", "Bash(sh test.sh)", "Bash(grep:*)"}
 	return &process{stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, env: append(p.env, "CLAUDE_CONFIG_DIR="+filepath.Join(dir, "config"))}, nil
+}
+
+// script returns the arguments for an agent whose model plays a script.
+func (d *serveDemo) script(name string) []string {
+	return []string{"--provider", "script", "--script", filepath.Join(d.dir, name), "--setting-sources", ""}
 }
 
 // agent returns the agent spec of a new session.
@@ -244,14 +263,24 @@ func (d *serveDemo) agent(a serve.AgentSettings) (json.RawMessage, error) {
 	return hub.Args{Args: args}.Spec(), nil
 }
 
-// start creates the session and sends its prompt.
+// start creates the sessions and sends their prompts.
 func (d *serveDemo) start(ctx context.Context, h *hub.Hub) error {
 	me := hub.Actor{Name: "demo", Rights: hub.Everything}
-	s, err := h.Create(ctx, me, hub.Spec{Cwd: d.project, Title: "Demo", Agent: hub.Args{Args: d.args}.Spec()})
-	if err == nil {
-		_, err = s.Prompt(ctx, me, wire.Prompt(wire.Text(demoPrompt)))
+	for i, x := range demoSessions {
+		s, err := h.Create(ctx, me, hub.Spec{Cwd: filepath.Join(d.dir, x.project), Title: x.title, Agent: hub.Args{Args: append(d.script(x.script), x.args...)}.Spec()})
+		if err != nil {
+			return err
+		}
+		if _, err := s.Prompt(ctx, me, wire.Prompt(wire.Text(x.prompt))); err != nil {
+			return err
+		}
+		if i == 0 {
+			if _, err := h.Schedule(ctx, me, hub.Schedule{Session: s.ID(), Prompt: "Is anything missing in RELEASE.md?", Cron: "0 9 * * 1-5"}); err != nil {
+				return err
+			}
+		}
 	}
-	return err
+	return nil
 }
 
 // notices returns the function to call when a session needs attention, or nil.

@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/serve"
 )
@@ -168,7 +169,17 @@ func TestApproveFromAPhone(t *testing.T) {
 	}
 	var list serve.SessionList
 	decode(t, call("GET", "/v1/sessions", ""), &list)
-	id := list.Sessions[0].ID
+	phases := map[string]hub.Phase{}
+	id := ""
+	for _, s := range list.Sessions {
+		phases[s.State.Title] = s.State.Phase
+		if s.State.Title == "Demo" {
+			id = s.ID
+		}
+	}
+	if len(phases) != len(demoSessions) || phases["Load test"] != hub.Running {
+		t.Errorf("the sessions of the demo are %v", phases)
+	}
 	req, err := http.NewRequest("GET", url+"/v1/sessions/"+id+"/events", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -183,7 +183,6 @@ function questions(c, list) {
     }}></label></fieldset>`);
 }
 
-// options returns the choices of a schema, or undefined.
 function options(f) {
   if (Array.isArray(f.enum)) return f.enum.map((v, i) => ({value: v, title: f.enumNames?.[i] ?? v}));
   const named = f.oneOf ?? f.anyOf;
@@ -194,7 +193,6 @@ const list = x => Array.isArray(x) ? x : []; // schemas come from servers: nothi
 
 const inputs = {email: 'email', uri: 'url', date: 'date'}; // by format
 
-// elicitation is a form of an MCP server.
 function elicitation(c, req) {
   const schema = req.requested_schema ?? {}, all = schema.properties ?? {};
   const names = [...new Set([...list(req.property_order), ...Object.keys(all)])].filter(n => Object.hasOwn(all, n) && all[n] && typeof all[n] === 'object');

@@ -99,7 +99,6 @@ export class List {
     }
   }
 
-  // show scrolls to an item.
   show(key) {
     let y = 0;
     for (const item of this.items) {

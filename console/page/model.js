@@ -195,7 +195,6 @@ export class Model {
     this.turn++;
   }
 
-  // lastUUID is that of the last message of the model.
   lastUUID() {
     for (let i = this.items.length - 1; i >= 0; i--) if (this.items[i].uuid && this.items[i].kind !== 'prompt') return this.items[i].uuid;
     return undefined;
@@ -205,6 +204,12 @@ export class Model {
     if (f.type === 'command_lifecycle' && f.state === 'started') {
       const prompt = this.prompts.get(f.command_uuid);
       if (prompt?.waits) { prompt.waits = false; this.touch(prompt); }
+    }
+    const tool = f.type === 'tool_progress' && this.tools.get(f.tool_use_id);
+    if (tool && !tool.done) {
+      tool.seconds = f.elapsed_time_seconds;
+      if (f.output) tool.tail = f.output.trimEnd().split('\n').slice(-5).join('\n');
+      this.touch(tool);
     }
     if (f.type !== 'stream_event') return;
     const ev = f.event ?? {}, id = f.api_message_id ?? ev.message?.id ?? f.uuid, parent = f.parent_tool_use_id || undefined;

@@ -84,7 +84,6 @@ export class Session {
       <ul>${todos.map(t => html`<li dir="auto">${marks[t.status] ?? '☐'} ${visible(t.content)}</li>`)}${tasks.map(t => html`<li dir="auto">⏵ ${visible(t.description || t.id)}</li>`)}</ul></details>`;
   }
 
-  // item draws one item of the timeline.
   item(x) {
     const again = () => { this.model.touch(x); this.schedule(); };
     switch (x.kind) {
@@ -115,12 +114,12 @@ export class Session {
     };
     return html`<details class="tool ${status}" ?open=${x.open.has('card')} @toggle=${toggled}>
       <summary><span class="name">${visible(x.name)}</span> <code>${visible(String(about).split('\n')[0].slice(0, 200))}</code>
-        <span class="status">${status}${x.ended ? html` · ${duration(new Date(x.ended) - new Date(x.started))}` : nothing}</span></summary>
+        <span class="status">${status}${x.ended ? html` · ${duration(new Date(x.ended) - new Date(x.started))}` : status === 'runs' && x.seconds ? html` · ${duration(x.seconds * 1000)}` : nothing}</span></summary>
       ${x.open.has('card') ? html`${x.patch?.lines.length ? diffLines(x.patch.lines) : html`<h4>Input</h4>${folded(typeof input.command === 'string' ? input.command : JSON.stringify(input, null, 2), 'in', x.open, again)}`}
         ${answer ? html`<p class="muted">${answer.outcome === 'answered' ? html`${answer.response?.behavior === 'deny' ? 'Denied' : 'Allowed'} by ${visible(answer.by?.name)}${answer.response?.message ? html`: ${visible(answer.response.message)}` : nothing}` : visible(answer.outcome)}</p>` : nothing}
         ${x.done ? html`<h4>Output</h4>${folded(x.output, 'out', x.open, again)}` : nothing}` : nothing}
       ${x.children?.length ? html`<div class="children" role="group" aria-label="Subagent">${x.children.map(c => this.item(c))}</div>` : nothing}
-    </details>`;
+    </details>${status === 'runs' && x.tail ? html`<pre class="code tail">${visible(x.tail)}</pre>` : nothing}`;
   }
 
   composer() {
