@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -29,7 +30,8 @@ func TestWorker(t *testing.T) {
 	}
 	debug.SetGCPercent(-1)
 	runtime.MemProfileRate = 0
-	dir := t.TempDir()
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("parley-sim-%010d", os.Getpid())) // of the same length in all processes
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	out := json.NewEncoder(os.Stdout)
 	if *planArg != "" {
 		var plan Plan

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +49,7 @@ var errKilled = errors.New("sim: killed")
 // A world is the state that outlives the agents of a run.
 type world struct {
 	plan  Plan
+	base  string // the directory of all files
 	mu    sync.Mutex
 	seq   int            // number of events
 	count map[string]int // operations, by the kind of fault that can happen to them
@@ -68,8 +71,7 @@ type world struct {
 
 	agents *sync.WaitGroup // running agents
 
-	tracing   bool
-	decisions []decision
+	decisions *[]decision // of the seed; nil if nobody needs them
 }
 
 type event struct {
@@ -118,6 +120,7 @@ func (w *world) logLocked(actor, format string, args ...any) int {
 	if len(args) > 0 {
 		text = fmt.Sprintf(format, args...)
 	}
+	text = strings.ReplaceAll(text, w.base, "DIR")
 	at := w.lived
 	if !w.start.IsZero() {
 		at += time.Since(w.start)
@@ -236,24 +239,48 @@ func (i *ids) Read(p []byte) (int, error) {
 // reading guards crypto/rand.Reader, which the process shares.
 var reading sync.Mutex
 
-// Run plays a plan. With trace, the report has the trace even without violations. dir is an
-// empty directory for the agents.
+// Run plays a plan. With trace, the report has the trace even without violations. dir is a
+// directory for the agents: Run removes its contents, because files of an earlier run would change
+// this one. The trace has DIR instead of its name. Names of the same length do not change a run.
 func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
 	reading.Lock()
 	defer reading.Unlock()
+	base := dir
+	for _, part := range []struct{ name, env string }{{"work", ""}, {"temp", "TMPDIR"}, {"home", "HOME"}} {
+		path := filepath.Join(base, part.name)
+		if err := errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if part.env != "" {
+			before, ok := os.LookupEnv(part.env)
+			os.Setenv(part.env, path)
+			defer func() {
+				if os.Unsetenv(part.env); ok {
+					os.Setenv(part.env, before)
+				}
+			}()
+		}
+	}
+	dir = filepath.Join(base, "work")
 	var reader io.Reader = &ids{r: source(plan.Seed, "ids")}
 	reader, cryptorand.Reader = cryptorand.Reader, reader
 	defer func() { cryptorand.Reader = reader }()
 
 	w := &world{plan: plan, count: map[string]int{}, calls: map[string]*called{}, asks: map[string]string{},
-		streaming: map[string]bool{}, written: map[string]bool{}, hash: 14695981039346656037, tracing: trace}
+		streaming: map[string]bool{}, written: map[string]bool{}, hash: 14695981039346656037, base: base}
+	if trace {
+		w.decisions = new([]decision)
+	}
 	w.disk = newDisk(w)
 	if plan.Hub {
 		w.runHub(t, dir)
 	} else {
 		w.runPair(t, dir)
 	}
-	r := &Report{Plan: plan, Hash: w.hash, Events: len(w.trace), Virtual: w.lived, Hit: w.hit, Violations: w.bad, decisions: w.decisions}
+	r := &Report{Plan: plan, Hash: w.hash, Events: len(w.trace), Virtual: w.lived, Hit: w.hit, Violations: w.bad}
+	if trace {
+		r.decisions = *w.decisions
+	}
 	if trace || len(w.bad) > 0 {
 		for _, e := range w.trace {
 			r.Trace = append(r.Trace, fmt.Sprintf("%14v  %-10s %s", e.at, e.actor, strings.TrimSpace(e.text)))
@@ -272,7 +299,7 @@ func (w *world) bubble(t *testing.T, n int, f func(t *testing.T)) {
 		w.lived += time.Since(w.start)
 		w.start = time.Time{}
 	})
-	if w.tracing {
-		w.decisions = append(w.decisions, decisions()...)
+	if w.decisions != nil {
+		*w.decisions = append(*w.decisions, decisions()...)
 	}
 }

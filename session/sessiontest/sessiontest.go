@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) session.Store) {
 	for _, rule := range append(storeRules, []rule{
 		{"AppendThenOpen", appendThenOpen},
 		{"OrderOfAppends", orderOfAppends},
+		{"ClockJumps", clockJumps},
 		{"AppendNothing", appendNothing},
 		{"AppendIsAllOrNone", appendIsAllOrNone},
 		{"AppendKeepsNothing", appendKeepsNothing},
@@ -192,6 +193,46 @@ func orderOfAppends(t *testing.T, s session.Store) {
 	}
 	shut(t, log)
 	same(t, reopen(t, s, id).Entries, want)
+}
+
+// The order of a log does not depend on the clock, which may jump ahead and back.
+func clockJumps(t *testing.T, s session.Store) {
+	id := session.NewID()
+	log := create(t, s, Meta(id, "/src/a"))
+	var want []*session.Entry
+	parent := ""
+	for i, year := range []int{2026, 2099, 1970, 2026, 9999, 1971} {
+		e := Say([]string{"user", "assistant"}[i%2], fmt.Sprint(i), parent)
+		e.Time = time.Date(year, 3, 29, 1, 59, 59, 999e6, time.UTC)
+		parent = e.UUID
+		want = append(want, e)
+		appendTo(t, log, e)
+		shut(t, log)
+		next, h, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, h.Entries, want)
+		log = next
+	}
+	shut(t, log)
+	infos, err := session.List(t.Context(), s, nil)
+	if err != nil || len(infos) != 1 || infos[0].ID != id {
+		t.Errorf("got %v, %v, want the session", infos, err)
+	}
+	fork, err := session.Fork(t.Context(), s, id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := reopen(t, s, fork).Entries
+	if len(got) != len(want) {
+		t.Fatalf("the fork has %d entries, want %d", len(got), len(want))
+	}
+	for i := range got {
+		if string(got[i].Message) != string(want[i].Message) {
+			t.Errorf("entry %d of the fork is %s, want %s", i, got[i].Message, want[i].Message)
+		}
+	}
 }
 
 // Rule 4.
