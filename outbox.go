@@ -10,9 +10,10 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// An outbox writes frames to a connection, one at a time. Its goroutine writes queued
-// frames together; a sender waits for its frame or for its context, never for another
-// sender's lock. A sender writes its frame itself if nobody else is writing.
+// An outbox writes frames to a connection, one at a time. Its goroutine, which exists
+// only while there is something to write, writes queued frames together; a sender waits
+// for its frame or for its context, never for another sender's lock. A sender writes its
+// frame itself if nobody else is writing.
 type outbox struct {
 	conn    transport.Conn
 	record  func(dir byte, line []byte)
@@ -22,12 +23,12 @@ type outbox struct {
 
 	mu     sync.Mutex
 	frames []*frame
-	size   int   // bytes in frames
-	busy   bool  // a write is in progress
-	ended  bool  // no more frames are accepted; input ends once the rest is written
-	err    error // why nothing can be written
-	wake   chan struct{}
-	done   chan struct{} // closed when the writer has exited
+	size   int           // bytes in frames
+	busy   bool          // a sender or the goroutine is writing
+	ended  bool          // no more frames are accepted; input ends once the rest is written
+	closed bool          // done is closed or will be
+	err    error         // why nothing can be written
+	done   chan struct{} // closed when nothing is written any more
 }
 
 // maxOutbox limits how much is queued: an agent that sends many requests and reads
@@ -40,7 +41,7 @@ type frame struct {
 }
 
 func newOutbox(conn transport.Conn, stall time.Duration) *outbox {
-	return &outbox{conn: conn, watch: watch{limit: stall}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &outbox{conn: conn, watch: watch{limit: stall}, done: make(chan struct{})}
 }
 
 // post queues a message for writing.
@@ -78,10 +79,8 @@ func (o *outbox) write(m wire.Message) error {
 	o.busy = false
 	if err != nil && o.err == nil {
 		o.err = err
-		o.poke()
-	} else if len(o.frames) > 0 || o.ended {
-		o.poke()
 	}
+	o.poke()
 	o.mu.Unlock()
 	return err
 }
@@ -126,65 +125,94 @@ func (o *outbox) end() {
 	o.poke()
 }
 
+// poke starts the goroutine if there is something to do and nobody is writing, who would
+// poke afterwards. The caller holds mu.
 func (o *outbox) poke() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
+	if !o.busy && !o.closed && (len(o.frames) > 0 || o.ended || o.err != nil) {
+		o.busy = true
+		go o.run()
 	}
 }
 
-// run writes until the input has ended or accepts no more. Closing abort ends it; a
-// blocked write ends when the connection is closed.
-func (o *outbox) run(abort <-chan struct{}) {
-	defer close(o.done)
-	defer o.watch.stop()
+// abort fails the queued frames and later ones. A blocked write ends when the connection
+// is closed.
+func (o *outbox) abort() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || o.err != nil {
+		return
+	}
+	o.err = ErrClosed
+	o.drop(o.frames)
+	o.frames = nil
+	o.poke()
+}
+
+// drop fails frames that will not be written. The caller holds mu.
+func (o *outbox) drop(frames []*frame) {
+	for _, f := range frames {
+		f.written <- o.err
+	}
+}
+
+// run writes the queued frames.
+func (o *outbox) run() {
 	var buf []byte
 	for {
-		var frames []*frame
-		o.mu.Lock()
-		idle, ended, err := !o.busy, o.ended, o.err
-		if idle && err == nil && len(o.frames) > 0 {
-			frames, o.frames, o.size, o.busy = o.frames, nil, 0, true
-		}
-		o.mu.Unlock()
-		if err != nil { // from another sender
-			o.fail(nil, err)
-			o.failed(err)
-			return
-		}
+		frames := o.next()
 		if len(frames) == 0 {
-			if idle && ended {
-				o.conn.CloseWrite()
-				return
-			}
-			select {
-			case <-o.wake:
-				continue
-			case <-abort:
-				o.fail(nil, ErrClosed)
-				return
-			}
+			return
 		}
 		buf = buf[:0]
 		for _, f := range frames {
 			o.record('>', f.line[:len(f.line)-1])
 			buf = append(buf, f.line...)
 		}
-		if err := o.flush(buf); err != nil {
-			o.fail(frames, err)
-			o.failed(err)
-			return
-		}
-		o.mu.Lock()
-		o.busy = false
-		o.mu.Unlock()
+		err := o.flush(buf)
 		for _, f := range frames {
-			f.written <- nil
+			f.written <- err
+		}
+		if err != nil {
+			o.mu.Lock()
+			if o.err == nil || o.err == ErrClosed {
+				o.err = err
+			}
+			o.mu.Unlock()
 		}
 		if cap(buf) > 1<<20 {
 			buf = nil
 		}
 	}
+}
+
+// next returns the frames that run writes next. If there are none, run returns; if there
+// can be none any more, the outbox is done.
+func (o *outbox) next() []*frame {
+	o.mu.Lock()
+	frames, err := o.frames, o.err
+	o.frames, o.size = nil, 0
+	switch {
+	case err == nil && len(frames) > 0:
+		o.mu.Unlock()
+		return frames
+	case err == nil && !o.ended:
+		o.busy = false
+		o.mu.Unlock()
+		return nil
+	}
+	o.closed = true
+	o.drop(frames)
+	o.mu.Unlock()
+	switch err {
+	case nil:
+		o.conn.CloseWrite()
+	case ErrClosed:
+	default:
+		o.failed(err)
+	}
+	o.watch.stop()
+	close(o.done)
+	return nil
 }
 
 // flush writes b in pieces, so that an agent that reads slowly does not look like one
@@ -204,15 +232,3 @@ func (o *outbox) flush(b []byte) error {
 
 // writeSize is how much an agent must read within the time limit of one write.
 const writeSize = 1 << 20
-
-// fail fails all queued frames, and later ones, with err.
-func (o *outbox) fail(frames []*frame, err error) {
-	o.mu.Lock()
-	o.err = err
-	frames = append(frames, o.frames...)
-	o.frames = nil
-	o.mu.Unlock()
-	for _, f := range frames {
-		f.written <- err
-	}
-}

@@ -144,7 +144,6 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 	}
 	s.touch()
 	owner(s)
-	go s.out.run(s.ctx.Done())
 	go s.read()
 	return nil
 }
@@ -399,7 +398,7 @@ func (s *session) finish(err error) {
 	s.exit, s.ended = exit, err
 	s.calls = nil
 	s.mu.Unlock()
-	s.stop(err)
+	s.halt(err)
 	<-s.out.done
 	close(s.readDone)
 	s.in.close(err)
@@ -409,6 +408,12 @@ func (s *session) finish(err error) {
 	close(s.settled)
 }
 
+// halt ends the contexts of the session's callbacks, and its writing.
+func (s *session) halt(cause error) {
+	s.stop(cause)
+	s.out.abort()
+}
+
 // fail ends the session for a reason.
 func (s *session) fail(err error) {
 	s.mu.Lock()
@@ -416,7 +421,7 @@ func (s *session) fail(err error) {
 	if s.calls == nil {
 		return // it has ended already
 	}
-	s.stop(err)
+	s.halt(err)
 	// The reader may be blocked on a line that never arrives.
 	s.running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.exitGrace)
@@ -457,30 +462,36 @@ func (s *session) watchIdle() (stop func()) {
 	if limit <= 0 {
 		return func() {}
 	}
-	done := make(chan struct{})
-	s.running.Go(func() {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-timer.C:
-			}
-			// The order matters: everything that starts or ends a wait is activity.
-			if s.turnRunning() && !s.atWork() {
-				left := limit - time.Since(time.Unix(0, s.active.Load()))
-				if left <= 0 {
-					s.fail(&TimeoutError{What: "waiting for the agent", After: limit, Frames: s.lastFrames()})
-					return
-				}
-				timer.Reset(left)
-			} else {
-				timer.Reset(limit)
-			}
+	var mu sync.Mutex // held while looking
+	var timer *time.Timer
+	ended := false
+	look := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if ended {
+			return
 		}
-	})
-	return func() { close(done) }
+		left := limit
+		// The order matters: everything that starts or ends a wait is activity.
+		if s.turnRunning() && !s.atWork() {
+			left -= time.Since(time.Unix(0, s.active.Load()))
+		}
+		if left <= 0 {
+			ended = true
+			s.fail(&TimeoutError{What: "waiting for the agent", After: limit, Frames: s.lastFrames()})
+			return
+		}
+		timer.Reset(left)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(limit, look)
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+		timer.Stop()
+	}
 }
 
 // touch records that something was read or written, or that a wait starts or ends.
@@ -526,7 +537,7 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 	case <-grace.C: // the agent does not read them
 	}
 	err := s.conn.Close(ctx)
-	s.stop(cause)
+	s.halt(cause)
 	<-s.readDone
 	if ctx.Value(sessionKey{}) != s {
 		s.join()

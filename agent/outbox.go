@@ -10,17 +10,18 @@ import (
 )
 
 // An outbox is the only writer of a connection: messages are sent in the order in which
-// they were added. Several waiting messages are written together.
+// they were added. Several waiting messages are written together. Its goroutine exists only
+// while there is something to write.
 type outbox struct {
 	w io.Writer
 
 	mu     sync.Mutex
 	room   sync.Cond
 	buf    []byte
+	busy   bool // the goroutine exists, or will not be needed any more
 	ended  bool
 	failed error
-	more   chan struct{}
-	done   chan struct{}
+	done   chan struct{} // closed when nothing is written any more
 	gone   chan struct{} // closed to stop waiting for done
 
 	writing time.Time // start of the present write; zero if there is none
@@ -31,9 +32,8 @@ type outbox struct {
 const maxOutbox = 16 << 20
 
 func newOutbox(w io.Writer) *outbox {
-	o := &outbox{w: w, more: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{})}
+	o := &outbox{w: w, done: make(chan struct{}), gone: make(chan struct{})}
 	o.room.L = &o.mu
-	go o.run()
 	return o
 }
 
@@ -73,10 +73,11 @@ func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) (bool, error) {
 	return true, nil
 }
 
+// poke starts the goroutine unless it is at work. The caller holds mu.
 func (o *outbox) poke() {
-	select {
-	case o.more <- struct{}{}:
-	default:
+	if !o.busy {
+		o.busy = true
+		go o.run()
 	}
 }
 
@@ -134,29 +135,30 @@ func (o *outbox) close() error {
 var spareBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 func (o *outbox) run() {
-	defer close(o.done)
 	for {
 		o.mu.Lock()
-		buf, ended := o.buf, o.ended
+		buf, over := o.buf, o.ended
 		o.buf = nil
 		o.writing = time.Time{}
 		if len(buf) > 0 {
 			o.writing = time.Now()
+		} else {
+			o.busy = over
 		}
 		o.room.Broadcast()
 		o.mu.Unlock()
 		if len(buf) == 0 {
-			if ended {
-				return
+			if over {
+				close(o.done)
 			}
-			<-o.more
-			continue
+			return
 		}
 		if _, err := o.w.Write(buf); err != nil {
 			o.mu.Lock()
 			o.failed = err
 			o.room.Broadcast()
 			o.mu.Unlock()
+			close(o.done)
 			return
 		}
 		if cap(buf) <= 1<<20 {

@@ -307,8 +307,9 @@ func InProcess(cfg Config) transport.Dialer {
 		host, peer := transport.Pipe()
 		stderr := peer.Stderr(spec.Stderr)
 		go func() {
-			ctx := traceOf(peer.Context(), spec.Env)
-			peer.Exit(run(ctx, cfg, flags, peer, peer, stderr), "")
+			code := 1
+			defer func() { peer.Exit(code, "") }()
+			code = run(traceOf(peer.Context(), spec.Env), cfg, flags, peer, peer, stderr)
 		}()
 		return host, nil
 	})

@@ -55,8 +55,8 @@ type server struct {
 
 	reported map[string]wire.MCPState // states of MCP servers that were printed to standard error
 
-	heard   atomic.Int64  // time of the last message in either direction, in Unix nanoseconds
-	changed chan struct{} // signals a change of MCP servers
+	heard atomic.Int64 // time of the last message in either direction, in Unix nanoseconds
+	news  serverNews
 
 	ends sync.WaitGroup // unanswered requests to end the session
 
@@ -97,7 +97,7 @@ const outboxGrace = 2 * time.Second
 
 func newServer(set *setup, out *outbox, stderr io.Writer) *server {
 	s := &server{set: set, asks: set.flags.PromptTool == "stdio", out: out, stderr: stderr, pending: map[string]chan reply{},
-		hooks: map[wire.HookEvent][]*hookMatcher{}, refreshing: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+		hooks: map[wire.HookEvent][]*hookMatcher{}, refreshing: make(chan struct{}, 1)}
 	s.jobsCtx, s.stopJobs = context.WithCancelCause(context.Background())
 	return s
 }
@@ -158,31 +158,19 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 		}
 		cancel(context.Cause(ctx))
 	})()
-	ended := make(chan struct{})
-	var crash any
-	go func() {
-		defer close(ended)
-		defer func() {
-			// A bug of ours ends this conversation, not others in the process.
-			if crash = recover(); crash != nil {
-				fmt.Fprintf(stderr, "Error: the agent failed in an unexpected way: %v\n%s", crash, debug.Stack())
-			}
-		}()
-		conv.Run(run)
-	}()
 	defer s.keepAlive()()
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		s.watchServers(ended)
-	}()
+	unwatch := s.watchServers()
 	defer s.stopJobs(nil)
 
-	fatal := make(chan error, 1)
-	go func() { fatal <- s.read(lines) }()
 	code := 0
-	select {
-	case err := <-fatal:
+	var ended atomic.Bool         // the input or the conversation
+	served := make(chan struct{}) // closed when the input has ended and all of it was handled
+	go func() {
+		err := s.read(lines)
+		if ended.Swap(true) {
+			return
+		}
+		defer close(served)
 		if err != nil {
 			// The running turn still gets its result.
 			fmt.Fprintln(stderr, err)
@@ -201,14 +189,13 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 		s.finishJobs(ctx)
 		s.ends.Wait()
 		conv.Do(conv.EndInput)
-		<-ended
-	case <-ended:
+	}()
+	crash := s.run(run)
+	if ended.Swap(true) {
+		<-served
 	}
-	<-watched
-	if crash != nil {
-		code = 1
-	}
-	if last := conv.LastResult(); last != nil && last.IsError {
+	unwatch()
+	if crash != nil || conv.Failed() {
 		code = 1
 	}
 	if sig := set.signalled(context.Cause(ctx)); sig != 0 {
@@ -224,6 +211,17 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 	}
 	set.close()
 	return code
+}
+
+// run runs the conversation. A bug of ours ends this conversation, not others in the process.
+func (s *server) run(ctx context.Context) (crash any) {
+	defer func() {
+		if crash = recover(); crash != nil {
+			fmt.Fprintf(s.stderr, "Error: the agent failed in an unexpected way: %v\n%s", crash, debug.Stack())
+		}
+	}()
+	s.conv.Run(ctx)
+	return nil
 }
 
 // cutOff prevents anything more from being written or sent, so that another agent can continue the

@@ -68,42 +68,82 @@ func promptCommands(m *mcp.Manager) func() []*engine.PromptCommand {
 	}
 }
 
+// serverNews are changes of MCP servers that the host is notified of.
+type serverNews struct {
+	mu    sync.Mutex
+	on    bool   // the conversation runs
+	fresh bool   // there is a change
+	busy  bool   // a goroutine handles the changes
+	told  uint64 // edition of the prompts that the host knows; used by that goroutine
+	tell  sync.WaitGroup
+}
+
+// begin starts f in a goroutine if the conversation runs. The caller holds mu.
+func (n *serverNews) begin(f func()) bool {
+	if n.on {
+		n.tell.Go(f)
+	}
+	return n.on
+}
+
 // serversChanged is called when the state of MCP servers has changed. It does not wait.
 func (s *server) serversChanged() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
+	s.news.mu.Lock()
+	defer s.news.mu.Unlock()
+	s.news.fresh = true
+	if !s.news.busy {
+		s.news.busy = s.news.begin(s.tellServers)
 	}
 }
 
 // slowServer is how long an MCP server may take to start before that is reported.
 const slowServer = 3 * time.Second
 
-// watchServers notifies a host that has sent initialize when the prompts of MCP servers, which are
+// watchServers starts to notify the host of changes of MCP servers. It returns a function that
+// ends this.
+func (s *server) watchServers() (end func()) {
+	n := &s.news
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.on = true
+	if n.fresh {
+		n.busy = n.begin(s.tellServers)
+	}
+	slow := time.AfterFunc(slowServer, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.begin(func() { s.reportServers(true) })
+	})
+	return func() {
+		slow.Stop()
+		n.mu.Lock()
+		n.on = false
+		n.mu.Unlock()
+		n.tell.Wait()
+		s.reportServers(false)
+	}
+}
+
+// tellServers notifies a host that has sent initialize when the prompts of MCP servers, which are
 // slash commands, have changed.
-func (s *server) watchServers(ended <-chan struct{}) {
-	var told uint64
-	slow := time.NewTimer(slowServer)
-	defer slow.Stop()
+func (s *server) tellServers() {
 	for {
-		select {
-		case <-s.changed:
-			s.reportServers(false)
-		case <-slow.C:
-			s.reportServers(true)
-			continue
-		case <-ended:
-			s.reportServers(false)
+		s.news.mu.Lock()
+		fresh := s.news.fresh
+		s.news.fresh, s.news.busy = false, fresh
+		s.news.mu.Unlock()
+		if !fresh {
 			return
 		}
+		s.reportServers(false)
 		_, edition := s.mcp.Prompts()
 		s.mu.Lock()
 		greeted := s.greeted
 		s.mu.Unlock()
-		if edition == told {
+		if edition == s.news.told {
 			continue
 		}
-		told = edition
+		s.news.told = edition
 		if greeted {
 			s.conv.Do(func() { s.sendMessage(s.conv.CommandsChanged()) })
 		}
