@@ -56,8 +56,11 @@ type block struct {
 	left int // number of unread lines, plus one for the producer
 }
 
-// blocks are the blocks that are not in use.
-var blocks = sync.Pool{New: func() any { return &block{buf: make([]byte, 0, blockSize)} }}
+// blocks and firstBlocks are the blocks that are not in use.
+var (
+	blocks      = sync.Pool{New: func() any { return &block{buf: make([]byte, 0, blockSize)} }}
+	firstBlocks = sync.Pool{New: func() any { return &block{buf: make([]byte, 0, firstSize)} }}
+)
 
 // message returns the message, decoded if necessary.
 func (e entry) message() wire.Message {
@@ -139,13 +142,12 @@ func (q *queue) keep(line []byte) entry {
 		if b != nil {
 			q.unref(b)
 		}
+		from := &blocks
 		if b == nil && len(line) <= firstSize {
-			b = &block{buf: make([]byte, 0, firstSize)}
-		} else {
-			b = blocks.Get().(*block)
-			b.buf = b.buf[:0]
+			from = &firstBlocks
 		}
-		b.left = 1
+		b = from.Get().(*block)
+		b.buf, b.left = b.buf[:0], 1
 		q.block = b
 	}
 	n := len(b.buf)
@@ -156,7 +158,12 @@ func (q *queue) keep(line []byte) entry {
 
 // unref removes one reference to a block. The caller holds mu.
 func (q *queue) unref(b *block) {
-	if b.left--; b.left == 0 && cap(b.buf) == blockSize {
+	if b.left--; b.left > 0 {
+		return
+	}
+	if cap(b.buf) == firstSize {
+		firstBlocks.Put(b)
+	} else {
 		blocks.Put(b)
 	}
 }
@@ -263,9 +270,13 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 				return nil, context.Cause(ctx)
 			}
 			e := q.batch[q.next]
-			q.batch[q.next] = entry{block: e.block} // the block is returned by take
+			q.batch[q.next] = entry{block: e.block} // release returns the block
 			q.next++
-			return e.message(), nil
+			m := e.message()
+			if q.next == len(q.batch) || e.m != nil {
+				q.release()
+			}
+			return m, nil
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -313,16 +324,8 @@ const (
 func (q *queue) nextEntry() (e entry, state int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i := range q.batch {
-		if b := q.batch[i].block; b != nil {
-			q.unref(b)
-		}
-	}
-	clear(q.batch)
-	q.batch, q.next = q.batch[:0], 0
 	if len(q.items) > 0 {
 		q.batch, q.items = q.items, q.batch[:0]
-		q.next = 0
 		q.taken, q.size = q.size, 0
 		q.signalRoom()
 		return e, tookBatch, nil
@@ -341,17 +344,29 @@ func (q *queue) nextEntry() (e entry, state int, err error) {
 	if q.closed != nil {
 		return e, tookNone, q.closed
 	}
-	// Everything was read. A queue that is idle for long needs little memory.
-	if b := q.block; b != nil && b.left == 1 {
-		if cap(b.buf) > firstSize {
-			q.block = nil
-			q.unref(b)
-		} else {
-			b.buf = b.buf[:0]
-		}
-	}
 	q.waiting = true
 	return e, tookNone, nil
+}
+
+// release returns the blocks of the part of the batch that was read. It is called at the
+// end of a batch and after messages that are not lines, such as the end of a turn: a
+// consumer may not read the rest for long, and the queue then keeps no block.
+func (q *queue) release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range q.batch[:q.next] {
+		if b := q.batch[i].block; b != nil {
+			q.batch[i].block = nil
+			q.unref(b)
+		}
+	}
+	if q.next == len(q.batch) {
+		q.batch, q.next, q.taken = q.batch[:0], 0, 0
+	}
+	if b := q.block; b != nil && b.left == 1 {
+		q.block = nil
+		q.unref(b)
+	}
 }
 
 // A spill is a queue of messages in files.

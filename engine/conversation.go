@@ -491,9 +491,9 @@ func (c *Conversation) SetModel(name string) (changed bool, err error) {
 // Busy reports whether a turn runs.
 func (c *Conversation) Busy() bool { return c.turn != nil }
 
-// LastResult returns the result of the last turn, nil if there was none. It may be
-// called once Run has returned.
-func (c *Conversation) LastResult() *wire.Result { return c.last }
+// Failed reports whether the result of the last turn was an error. It may be called once
+// Run has returned.
+func (c *Conversation) Failed() bool { return c.failed }
 
 // Ledger returns the cost so far, in dollars and by model.
 func (c *Conversation) Ledger() (usd float64, models map[string]*wire.ModelUsage) {

@@ -88,7 +88,7 @@ type turns struct {
 	turn     *turn       // nil while idle
 	batch    *call.Batch // calls of the answer, until all their results are emitted
 	results  int
-	refusals int // how often a safety check of the provider stopped the model in this conversation
-	last     *wire.Result
+	refusals int  // how often a safety check of the provider stopped the model in this conversation
+	failed   bool // the result of the last turn was an error
 	began    time.Time
 }

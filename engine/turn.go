@@ -837,7 +837,7 @@ func (c *Conversation) finish(t *turn, end *ending) {
 		r = c.result(t, end)
 		r.ModelUsageSinceLastResult = since
 	}
-	c.last = r
+	c.failed = r.IsError
 	c.results++
 	final := "completed"
 	if slices.Contains([]string{"aborted_streaming", "aborted_tools"}, end.reason) {

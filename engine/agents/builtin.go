@@ -3,6 +3,7 @@ package agents
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/parley-go/parley/engine/internal/frontmatter"
@@ -24,17 +25,11 @@ var (
 const Default = "general-purpose"
 
 // BuiltIn returns the built-in agents. Those that only read have no tool that writes,
-// and are marked so that none of their calls may change anything.
-func BuiltIn() []*Definition {
-	var list []*Definition
-	for _, d := range builtIn() {
-		own := *d
-		list = append(list, &own)
-	}
-	return list
-}
+// and are marked so that none of their calls may change anything. Nobody may change the
+// definitions: conversations share them.
+func BuiltIn() []*Definition { return slices.Clone(builtIn()) }
 
-// builtIn parses the files once: sessions share the definitions.
+// builtIn parses the files once.
 var builtIn = sync.OnceValue(func() []*Definition {
 	var list []*Definition
 	for _, text := range [][]byte{generalPurpose, explore, plan, bash} {
