@@ -26,61 +26,63 @@ type cliRun struct {
 
 // compareAgents measures the parley command against the official one: both receive
 // the same lines and use the same API on loopback, which answers at once.
-func compareAgents(b *board, official, ours string, n int) error {
+func compareAgents(b *board, official, ours, bare string, n int) error {
 	const rounds = 50
-	type side struct{ start, answer, round, shell, walled, peak, peak200 []float64 }
-	var theirs, mine side
-	for range n {
-		for _, s := range []struct {
-			cli string
-			to  *side
-		}{{official, &theirs}, {ours, &mine}} {
+	type side struct {
+		cli                                                string
+		start, answer, round, shell, walled, peak, peak200 []float64
+	}
+	sides := []*side{{cli: official}, {cli: ours}, {cli: bare}}
+	allow := func(cmd *exec.Cmd) { cmd.Args = append(cmd.Args, "--allowedTools", "Bash(echo:*)") }
+	for i := range n {
+		for _, s := range sides {
+			if s.cli == official && i >= 5 {
+				continue // it needs seconds
+			}
 			one, err := runCLI(s.cli, 0)
 			if err != nil {
 				return err
 			}
-			many, err := runCLI(s.cli, rounds)
-			if err != nil {
-				return err
-			}
-			s.to.start = append(s.to.start, ms(one.init))
-			s.to.answer = append(s.to.answer, ms(one.result))
-			s.to.peak = append(s.to.peak, one.peak)
-			s.to.round = append(s.to.round, ms(many.result-one.result)/rounds)
-			for command, to := range map[string]*[]float64{"echo one": &s.to.shell, "cat a.txt": &s.to.walled} {
-				many, err := runTurns(s.cli, bashCalls(command, rounds), func(cmd *exec.Cmd) { cmd.Args = append(cmd.Args, "--allowedTools", "Bash(echo:*)") })
+			s.start = append(s.start, ms(one.init))
+			s.answer = append(s.answer, ms(one.result))
+			s.peak = append(s.peak, one.peak)
+			for _, k := range []struct {
+				turns func(string) []*parleytest.Turn
+				to    *[]float64
+			}{{readCalls(rounds), &s.round}, {bashCalls("echo one", rounds), &s.shell}, {bashCalls("cat a.txt", rounds), &s.walled}} {
+				many, err := runTurns(s.cli, k.turns, allow)
 				if err != nil {
 					return err
 				}
-				*to = append(*to, ms(many.result-one.result)/rounds)
+				*k.to = append(*k.to, ms(many.result-one.result)/rounds)
 			}
+			if s.cli == official && i >= 1 {
+				continue
+			}
+			long, err := runCLI(s.cli, 200)
+			if err != nil {
+				return err
+			}
+			s.peak200 = append(s.peak200, long.peak)
 		}
 	}
-	for _, s := range []struct {
-		cli string
-		to  *side
-	}{{official, &theirs}, {ours, &mine}} {
-		long, err := runCLI(s.cli, 200)
-		if err != nil {
-			return err
-		}
-		s.to.peak200 = append(s.to.peak200, long.peak)
+	b.begin("The agent", "claude", "Both commands are driven by the same lines, against an API on loopback that answers at once. "+
+		"The floor is a bare Go program that does the same work and nothing else: it asks the API, runs the tool, and syncs each message to a log. It has no wall.")
+	for _, r := range []struct {
+		title, unit string
+		values      func(*side) []float64
+		want, limit float64
+	}{
+		{"start to init", "ms", func(s *side) []float64 { return s.start }, 20, 0},
+		{"start to result", "ms", func(s *side) []float64 { return s.answer }, 20, 7},
+		{"one tool round (Read)", "ms", func(s *side) []float64 { return s.round }, 10, 1.2},
+		{"one shell round, allowed by a rule", "ms", func(s *side) []float64 { return s.shell }, 0, 4},
+		{"one shell round, behind the read wall", "ms", func(s *side) []float64 { return s.walled }, 0, 8.5},
+		{"peak memory, one turn", "MB", func(s *side) []float64 { return s.peak }, 8, 14},
+		{"peak memory, 200 tool rounds", "MB", func(s *side) []float64 { return s.peak200 }, 8, 16},
+	} {
+		b.add(row{title: r.title, unit: r.unit, theirs: r.values(sides[0]), ours: r.values(sides[1]), floor: r.values(sides[2]), want: r.want, limit: r.limit})
 	}
-	b.begin("The agent", "claude", "Both commands are driven by the same lines, against an API on loopback that answers at once.")
-	row := func(title, unit string, theirs, ours []float64, want float64, limit ...float64) {
-		r := row{title: title, unit: unit, theirs: theirs, ours: ours, want: want}
-		if len(limit) > 0 {
-			r.limit = limit[0]
-		}
-		b.add(r)
-	}
-	row("start to init", "ms", theirs.start, mine.start, 20)
-	row("start to result", "ms", theirs.answer, mine.answer, 20, 7)
-	row("one tool round (Read)", "ms", theirs.round, mine.round, 10, 1.2)
-	row("one shell round, allowed by a rule", "ms", theirs.shell, mine.shell, 0, 4)
-	row("one shell round, behind the read wall", "ms", theirs.walled, mine.walled, 0, 8.5)
-	row("peak memory, one turn", "MB", theirs.peak, mine.peak, 8, 14)
-	row("peak memory, 200 tool rounds", "MB", theirs.peak200, mine.peak200, 8, 16)
 	size := func(path string) []float64 {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -117,12 +119,17 @@ func agentCommand(cli, dir, api string) *exec.Cmd {
 // runCLI has a command answer one prompt, after the given number of Read calls.
 // change may modify its command line before it starts.
 func runCLI(cli string, rounds int, change ...func(*exec.Cmd)) (r cliRun, err error) {
-	return runTurns(cli, func(file string) (turns []*parleytest.Turn) {
+	return runTurns(cli, readCalls(rounds), change...)
+}
+
+// readCalls returns so many calls of Read.
+func readCalls(rounds int) func(string) []*parleytest.Turn {
+	return func(file string) (turns []*parleytest.Turn) {
 		if rounds > 0 {
 			turns = append(turns, parleytest.Call("Read", map[string]string{"file_path": file}).Times(rounds))
 		}
 		return turns
-	}, change...)
+	}
 }
 
 // bashCalls returns so many calls of Bash.

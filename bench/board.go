@@ -39,6 +39,7 @@ type row struct {
 	limit        float64   // upper limit for ours; 0 if there is none
 	least        float64   // lower limit for ours; 0 if there is none
 	none         string    // why the peer was not measured
+	floor        []float64 // what no program of ours can be better than; may be empty
 }
 
 // begin starts a section.
@@ -55,7 +56,11 @@ func (b *board) add(r row) {
 	if !r.holds() {
 		verdict = "  missed"
 	}
-	fmt.Fprintf(b.w, "%-36s %18s %18s %9s %9s%s%s\n", r.title, cmp.Or(r.value(r.theirs), r.none), r.value(r.ours), r.times(), r.wanted(), verdict, r.since(b.last[s.title+": "+r.title]))
+	floor := ""
+	if r.floor != nil {
+		floor = "  floor " + r.floors()
+	}
+	fmt.Fprintf(b.w, "%-36s %18s %18s %9s %9s%s%s%s\n", r.title, cmp.Or(r.value(r.theirs), r.none), r.value(r.ours), r.times(), r.wanted(), floor, verdict, r.since(b.last[s.title+": "+r.title]))
 }
 
 // lastRun is where a run is saved that the next one is compared to.
@@ -185,6 +190,15 @@ func (r row) times() string {
 	return ""
 }
 
+// floors returns the floor, and how many times better than the peer it is.
+func (r row) floors() string {
+	text := r.value(r.floor)
+	if times := (row{theirs: r.theirs, ours: r.floor, more: r.more}).times(); times != "" {
+		text += " (" + times + ")"
+	}
+	return text
+}
+
 func (r row) wanted() string {
 	var all []string
 	if r.limit > 0 {
@@ -228,7 +242,11 @@ func (b *board) write(file string) error {
 		if s.about != "" {
 			fmt.Fprintf(&t, "%s\n\n", s.about)
 		}
-		fmt.Fprintf(&t, "| | %s | Parley | ratio | wanted | |\n|---|---:|---:|---:|---:|---|\n", cmp.Or(s.peer, "—"))
+		floor, line := "", ""
+		if slices.ContainsFunc(s.rows, func(r row) bool { return r.floor != nil }) {
+			floor, line = " floor |", "---:|"
+		}
+		fmt.Fprintf(&t, "| | %s | Parley | ratio |%s wanted | |\n|---|---:|---:|---:|%s---:|---|\n", cmp.Or(s.peer, "—"), floor, line)
 		for _, r := range s.rows {
 			verdict := ""
 			if !r.holds() {
@@ -236,7 +254,10 @@ func (b *board) write(file string) error {
 			} else if r.wanted() != "" {
 				verdict = "holds"
 			}
-			fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s |\n", strings.ReplaceAll(r.title, "|", `\|`), cmp.Or(r.value(r.theirs), r.none), r.value(r.ours), r.times(), r.wanted(), verdict)
+			if floor != "" {
+				line = " " + r.floors() + " |"
+			}
+			fmt.Fprintf(&t, "| %s | %s | %s | %s |%s %s | %s |\n", strings.ReplaceAll(r.title, "|", `\|`), cmp.Or(r.value(r.theirs), r.none), r.value(r.ours), r.times(), line, r.wanted(), verdict)
 		}
 	}
 	for _, p := range pictures {

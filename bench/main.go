@@ -76,7 +76,8 @@ func run(args []string) error {
 		if !begun {
 			begun = true
 			b.begin("The SDK", "TypeScript SDK", "Both SDKs drive the same fake CLI, which starts anew for each query. Importing them is not counted. "+
-				"A program that asks once waits for the first query of its process. Later queries mostly wait for the start of the fake CLI.")
+				"A program that asks once waits for the first query of its process. Later queries mostly wait for the start of the fake CLI. "+
+				"The floor is what a program reaches that only reads the lines of the fake CLI, only sends a line through two pipes and back, or only starts the fake CLI and reads its first line; the factor compares it to the TypeScript SDK.")
 		}
 		if err := m.run(b, bin, peers, *n); err != nil {
 			return fmt.Errorf("%s: %w", m.title, err)
@@ -86,7 +87,7 @@ func run(args []string) error {
 		name string
 		run  func() error
 	}{
-		{"agent", func() error { return compareAgents(b, official, ours, *n) }},
+		{"agent", func() error { return compareAgents(b, official, ours, filepath.Join(bin, "bare"), *n) }},
 		{"others", func() error { return compareOthers(b, official, ours, os.Getenv("PARLEY_SERVERS"), *n) }},
 		{"inside", func() error { return measureInside(b, *n) }},
 		{"scale", func() error { return compareScale(b, official, ours) }},
@@ -125,6 +126,7 @@ type measure struct {
 	value             func(sample) float64
 	more              bool    // higher is better
 	want              float64 // required factor by which ours is better
+	floor             []string
 }
 
 // A sample is the output of one run.
@@ -136,41 +138,47 @@ type sample struct {
 }
 
 var measures = []measure{
-	{"deltas", "token deltas", "/s", []string{"deltas", "200000"}, func(s sample) float64 { return s.PerSecond }, true, 10},
-	{"messages", "messages of 2.4 KB", "/s", []string{"messages", "50000", "2400"}, func(s sample) float64 { return s.PerSecond }, true, 8},
-	{"permissions", "permission round trip", "µs", []string{"permissions", "2000"}, func(s sample) float64 { return s.Microseconds }, false, 8},
-	{"first", "query to first message", "ms", []string{"first", "1"}, func(s sample) float64 { return s.Milliseconds }, false, 5},
-	{"later", "query to first message, later ones", "ms", []string{"first", "20"}, func(s sample) float64 { return s.Milliseconds }, false, 2},
-	{"memory", "memory, 1 session", "MB", []string{"memory", "1"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 5},
-	{"memory20", "memory, 20 sessions", "MB", []string{"memory", "20"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 1},
+	{"deltas", "token deltas", "/s", []string{"deltas", "200000"}, func(s sample) float64 { return s.PerSecond }, true, 10, []string{"lines", "deltas", "200000"}},
+	{"messages", "messages of 2.4 KB", "/s", []string{"messages", "50000", "2400"}, func(s sample) float64 { return s.PerSecond }, true, 8, []string{"lines", "messages", "50000", "2400"}},
+	{"permissions", "permission round trip", "µs", []string{"permissions", "2000"}, func(s sample) float64 { return s.Microseconds }, false, 8, []string{"pipe", "2000"}},
+	{"first", "query to first message", "ms", []string{"first", "1"}, func(s sample) float64 { return s.Milliseconds }, false, 5, []string{"exec", "1"}},
+	{"later", "query to first message, later ones", "ms", []string{"first", "20"}, func(s sample) float64 { return s.Milliseconds }, false, 2, []string{"exec", "20"}},
+	{"memory", "memory, 1 session", "MB", []string{"memory", "1"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 5, nil},
+	{"memory20", "memory, 20 sessions", "MB", []string{"memory", "20"}, func(s sample) float64 { return s.RSSKiB * 1024 / 1e6 }, false, 1, nil},
 }
 
 // run measures both sides alternately and adds a row.
 func (m measure) run(b *board, bin, peers string, n int) error {
 	script := filepath.Join("bench", "peers", "typescript.mjs")
-	var theirs, ours []float64
+	var theirs, ours, floor []float64
+	sides := []struct {
+		command []string
+		values  *[]float64
+	}{
+		{append([]string{"node", script}, m.args...), &theirs},
+		{append([]string{filepath.Join(bin, "sdk")}, m.args...), &ours},
+		{append([]string{filepath.Join(bin, "sdk")}, m.floor...), &floor},
+	}
+	if m.floor == nil {
+		sides = sides[:2]
+	}
 	for range n {
-		for _, side := range []struct {
-			cmd    *exec.Cmd
-			values *[]float64
-		}{
-			{exec.Command("node", append([]string{script}, m.args...)...), &theirs},
-			{exec.Command(filepath.Join(bin, "sdk"), m.args...), &ours},
-		} {
-			side.cmd.Env = append(os.Environ(), "PARLEY_PEERS="+peers, "PARLEY_FAKECLI="+filepath.Join(bin, "fakecli"))
-			side.cmd.Stderr = os.Stderr
-			out, err := side.cmd.Output()
+		for _, side := range sides {
+			cmd := exec.Command(side.command[0], side.command[1:]...)
+			cmd.Env = append(os.Environ(), "PARLEY_PEERS="+peers, "PARLEY_FAKECLI="+filepath.Join(bin, "fakecli"))
+			cmd.Stderr = os.Stderr
+			out, err := cmd.Output()
 			if err != nil {
-				return fmt.Errorf("%s: %w", strings.Join(side.cmd.Args, " "), err)
+				return fmt.Errorf("%s: %w", strings.Join(side.command, " "), err)
 			}
 			var s sample
 			if err := json.Unmarshal(out, &s); err != nil {
-				return fmt.Errorf("%s printed %q: %w", side.cmd.Args[0], out, err)
+				return fmt.Errorf("%s printed %q: %w", side.command[0], out, err)
 			}
 			*side.values = append(*side.values, m.value(s))
 		}
 	}
-	b.add(row{title: m.title, unit: m.unit, theirs: theirs, ours: ours, more: m.more, want: m.want})
+	b.add(row{title: m.title, unit: m.unit, theirs: theirs, ours: ours, floor: floor, more: m.more, want: m.want})
 	return nil
 }
 

@@ -8,12 +8,15 @@
 //	sdk memory N          resident memory with N sessions open at once
 //	sdk pipe N            N round trips of a line through two pipes, with nothing
 //	                      done on either side: what no SDK can beat
+//	sdk exec N            N starts of the CLI to its first line, with nothing decoded
+//	sdk lines MEASURE N [SIZE]   lines of the CLI per second, with nothing decoded
 //
 // PARLEY_FAKECLI is the CLI to start. One line of JSON goes to standard output.
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,6 +62,13 @@ func median(v []float64) float64 {
 func run(args []string) error {
 	if len(args) < 2 {
 		return errors.New("sdk MEASURE N [SIZE]")
+	}
+	if args[0] == "lines" {
+		rate, err := lines(strings.Join(args[1:], " "))
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(sample{PerSecond: rate})
 	}
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -107,6 +117,21 @@ func run(args []string) error {
 		s.RSSKiB, err = memory(ctx, n, opts)
 	case "pipe":
 		s.Microseconds, err = pipes(n)
+	case "exec":
+		var times []float64
+		for range n {
+			start := time.Now()
+			out, stop, err := bare("echo hi")
+			if err != nil {
+				return err
+			}
+			if _, err := out.ReadSlice('\n'); err != nil {
+				return err
+			}
+			times = append(times, float64(time.Since(start).Microseconds())/1000)
+			stop()
+		}
+		s.Milliseconds = median(times)
 	default:
 		err = fmt.Errorf("no measure %q", args[0])
 	}
@@ -224,4 +249,49 @@ func pipes(n int) (float64, error) {
 	}
 	in.Close()
 	return median(micros), cmd.Wait()
+}
+
+// bare starts the CLI with a prompt. Its output is for the caller to read.
+func bare(prompt string) (out *bufio.Reader, stop func(), err error) {
+	cmd := exec.Command(os.Getenv("PARLEY_FAKECLI"), "--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--include-partial-messages")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	line, err := wire.Encode(wire.Prompt(wire.Text(prompt)))
+	if err == nil {
+		_, err = in.Write(append(line, '\n'))
+	}
+	return bufio.NewReaderSize(pipe, 64<<10), func() { in.Close(); io.Copy(io.Discard, pipe); cmd.Wait() }, err
+}
+
+// lines returns how many lines the CLI writes per second, from the first to the last.
+func lines(prompt string) (float64, error) {
+	out, stop, err := bare(prompt)
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	var first time.Time
+	for got := 0.0; ; got++ {
+		line, err := out.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			got-- // a part of the line
+		} else if err != nil {
+			return 0, err
+		}
+		if got == 0 {
+			first = time.Now()
+		}
+		if bytes.Contains(line[:min(len(line), 40)], []byte(`"type":"result"`)) {
+			return got / time.Since(first).Seconds(), nil
+		}
+	}
 }
