@@ -160,7 +160,7 @@ func (t *turn) ask() (message, error) {
 	return answer, lines.Err()
 }
 
-// call runs a tool. What a command is about to do is recorded before it runs.
+// call runs a tool. It records a command before it runs it.
 func (t *turn) call(b block) (string, error) {
 	var in struct {
 		File    string `json:"file_path"`

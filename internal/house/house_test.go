@@ -54,6 +54,7 @@ var arrows = map[string][]string{
 	"interop/go":    {"interop"},
 	"interop":       {".", "agent", "hub/...", "parleytest", "conformance"},
 	"bench":         {".", "agent", "parleytest", "hub", "session"},
+	"bench/bare":    {},
 	"bench/fakecli": {"parleytest"},
 	"bench/sdk":     {"."},
 	"bench/hot":     {".", "agent", "parleytest"},
