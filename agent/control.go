@@ -224,8 +224,12 @@ func (s *server) useModel(id, name string) {
 		return
 	}
 	if changed {
+		id := s.conv.Model().ID
+		if name != "" && name != "default" && name != id {
+			id = name + " (" + id + ")" // an alias
+		}
 		s.sendMessage(&wire.User{
-			Message:  wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + s.conv.Model().ID + "`</local-command-stdout>")},
+			Message:  wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + id + "`</local-command-stdout>")},
 			IsReplay: true,
 		})
 	}
@@ -237,29 +241,6 @@ func (s *server) refuseModel(id, text string) {
 	raw, _ := json.Marshal(s.conv.Model().ID)
 	s.Emit(&wire.ControlResponse{Response: wire.Response{Subtype: "error", RequestID: id, Error: text, ErrorCode: "invalid_request",
 		Open: wire.Open{Extra: map[string]json.RawMessage{"model": raw}}}})
-}
-
-// contextUsage estimates the usage of the model's context.
-func (s *server) contextUsage() *wire.GetContextUsageResponse {
-	u := s.conv.Context()
-	info := s.conv.Model()
-	total, window := u.System+u.Tools+u.Messages, u.Window
-	r := &wire.GetContextUsageResponse{
-		Model: info.ID, TotalTokens: total, MaxTokens: window, RawMaxTokens: window, AutocompactSource: u.WindowFrom,
-		MemoryFiles: []*wire.ContextMemoryFile{}, MCPTools: []*wire.ContextMCPTool{}, Agents: []*wire.ContextAgent{},
-		Categories: []*wire.ContextCategory{
-			{ID: "system_prompt", Name: "System prompt", Tokens: u.System, Kind: "used"},
-			{ID: "system_tools", Name: "System tools", Tokens: u.Tools, Kind: "used"},
-			{ID: "messages", Name: "Messages", Tokens: u.Messages, Kind: "used"},
-			{ID: "free_space", Name: "Free space", Tokens: max(0, window-total), Kind: "free"},
-		},
-		APIUsage: u.Last,
-	}
-	r.AutoCompactThreshold, r.IsAutoCompactEnabled = u.CompactsAt, u.AutoCompact
-	if window > 0 {
-		r.Percentage = float64(total*100) / float64(window)
-	}
-	return r
 }
 
 // applySettings applies the settings that can change at run time: all of them, or none if one is malformed.

@@ -193,9 +193,17 @@ func TestInstructionsHook(t *testing.T) {
 	write(t, filepath.Join(dir, "more.md"), "Be brief.")
 	write(t, filepath.Join(dir, "sub", "CLAUDE.md"), "Be bold.")
 	write(t, filepath.Join(dir, "sub", "f.txt"), "x")
-	play(t, agent.Config{Cwd: dir, SettingSources: []string{"user", "project", "local"}}, parleytest.Script(
+	all := play(t, agent.Config{Cwd: dir, SettingSources: []string{"user", "project", "local"}}, parleytest.Script(
 		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "sub", "f.txt")}), parleytest.Say("done"),
-	), "--settings", `{"hooks":{"InstructionsLoaded":[{"hooks":[{"type":"command","command":"cat >> `+said+`; echo >> `+said+`"}]}]}}`)
+	), "--include-hook-events", "--settings", `{"hooks":{"SessionEnd":[{"hooks":[{"type":"command","command":"true"}]}],"Stop":[{"hooks":[{"type":"command","command":"true"}]}],"InstructionsLoaded":[{"hooks":[{"type":"command","command":"cat >> `+said+`; echo >> `+said+`"}]}]}}`)
+	for _, m := range all { // as in the official command, hosts do not see the hooks of some events begin and end
+		if h, ok := m.(*wire.HookStarted); ok && h.HookEvent != wire.EventStop {
+			t.Errorf("the host saw a hook of %s begin", h.HookEvent)
+		}
+	}
+	if n := count[*wire.HookStarted](all); n != 1 {
+		t.Errorf("the host saw %d hooks begin, want that of Stop", n)
+	}
 	text, _ := os.ReadFile(said)
 	var got []string
 	for line := range strings.Lines(string(text)) {

@@ -109,6 +109,18 @@ func (c *briefing) sendContext(t *turn) error {
 	return c.remind(strings.Join(parts, "\n\n"), paths)
 }
 
+// MemoryFiles lists the instructions that the model has, with an estimate of their tokens.
+func (c *briefing) MemoryFiles() []*wire.ContextMemoryFile {
+	list := []*wire.ContextMemoryFile{}
+	if c.project == nil || c.noInstructions || !c.told.context {
+		return list
+	}
+	for _, f := range c.project.Instructions {
+		list = append(list, &wire.ContextMemoryFile{Path: f.Path, Type: call.InstructionsLoaded(f, "").MemoryType, Tokens: int64(len(f.Text)) / 4})
+	}
+	return list
+}
+
 // instructionHooks runs the hooks for the instructions in the context, unless it was sent before.
 func (c *briefing) instructionHooks(t *turn) {
 	if c.project == nil || c.told.context || c.told.loaded || c.noInstructions || c.below {

@@ -203,6 +203,19 @@ func (c *toolset) shownTools() []tool.Tool {
 	return shown
 }
 
+// ServerTools lists the tools of MCP servers with an estimate of their tokens.
+func (c *toolset) ServerTools() []*wire.ContextMCPTool {
+	list, shown := []*wire.ContextMCPTool{}, c.shownTools()
+	for _, t := range c.tools {
+		if m, ok := t.(*mcp.Tool); ok {
+			spec := m.Spec()
+			list = append(list, &wire.ContextMCPTool{Name: spec.Name, ServerName: spec.Server, Tokens: int64(len(spec.Name)+len(spec.Description)+len(spec.Schema)) / 4,
+				IsLoaded: new(slices.Contains(shown, t))})
+		}
+	}
+	return list
+}
+
 // restoreLoaded restores from a record which tools a session has loaded.
 func (c *toolset) restoreLoaded(e *session.Entry) {
 	raw := e.Fields["toolUseResult"]

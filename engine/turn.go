@@ -752,6 +752,7 @@ func (c *Conversation) cutOff(t *turn, a *answer, run *call.Batch, cause error) 
 			return c.broken(err)
 		}
 		c.rec.Emit(m)
+		t.lastText, t.shownText = a.text(), a.shownText()
 	}
 	marker := "[Request interrupted by user]"
 	end := c.interrupted(t, marker, "aborted_streaming", cause)

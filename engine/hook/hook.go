@@ -229,7 +229,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		name += ":" + subject
 	}
 	id := ""
-	tell := r.opts.Tell != nil && (r.opts.All || event == wire.EventSessionStart || event == wire.EventSetup)
+	tell := r.opts.Tell != nil && (r.opts.All && !unreported[event] || event == wire.EventSessionStart || event == wire.EventSetup)
 	var told struct {
 		ID string `json:"session_id"`
 	}
@@ -379,6 +379,9 @@ func response(id, name string, event wire.HookEvent, session string, res result,
 	}
 	return m
 }
+
+// unreported are the events whose hooks hosts do not see begin and end, as with the official command.
+var unreported = map[wire.HookEvent]bool{wire.EventInstructionsLoaded: true, wire.EventPreCompact: true, wire.EventPostCompact: true, wire.EventSessionEnd: true}
 
 // A result is the outcome of a command.
 type result struct {
