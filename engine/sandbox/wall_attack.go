@@ -23,9 +23,23 @@ var wallGuarantees = []string{
 	"no signals to other processes, no tracing, no access to their memory and environment",
 }
 
+// probePrefix starts the names of the directories of attack.
+const probePrefix = "parley-wall-"
+
+// removeOldProbes removes the directories of attacks that were killed before a time.
+func removeOldProbes(before time.Time) {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), probePrefix+"*"))
+	for _, dir := range dirs {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() && info.ModTime().Before(before) {
+			os.RemoveAll(dir)
+		}
+	}
+}
+
 // attack runs a shell behind the wall that tries to escape, and checks its effects.
 func (w *Wall) attack() error {
-	dir, err := os.MkdirTemp("", "parley-wall-")
+	removeOldProbes(time.Now().Add(-time.Hour))
+	dir, err := os.MkdirTemp("", probePrefix)
 	if err != nil {
 		return err
 	}

@@ -557,3 +557,28 @@ func TestWallOnOldKernels(t *testing.T) {
 		}
 	}
 }
+
+// A probe that was killed leaves its directory behind; the next one removes it.
+func TestOldProbesAreRemoved(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	old, now, other := filepath.Join(tmp, "parley-wall-1"), filepath.Join(tmp, "parley-wall-2"), filepath.Join(tmp, "other")
+	for _, dir := range []string{old, now, other} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "root"), 0o700), os.WriteFile(filepath.Join(dir, "root", "file"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := time.Now().Add(-2 * time.Hour)
+	if err := errors.Join(os.Chtimes(old, long, long), os.Chtimes(other, long, long)); err != nil {
+		t.Fatal(err)
+	}
+	w := NewWall(WallOptions{})
+	defer w.Close()
+	if err := w.Ready(); err != nil {
+		t.Skip(err)
+	}
+	names, err := filepath.Glob(filepath.Join(tmp, "*"))
+	if err != nil || !slices.Equal(names, []string{other, now}) {
+		t.Errorf("%v, %v are left", names, err)
+	}
+}
