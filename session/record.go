@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -422,6 +423,10 @@ func decodeEntry(line []byte) (*Entry, Meta, error) {
 func textOf(v []byte) string {
 	if len(v) == 0 || v[0] != '"' {
 		return ""
+	}
+	text := v[1:max(1, len(v)-1)]
+	if v[len(v)-1] == '"' && bytes.IndexByte(text, '\\') < 0 && bytes.IndexByte(text, '"') < 0 && !hasControls(text) && utf8.Valid(text) {
+		return string(text) // by far the most common, without a copy in between
 	}
 	b, _ := jsontext.AppendUnquote(nil, v)
 	return string(b)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -114,11 +115,10 @@ func (d *directory) read(name string, buf []byte, limit int, hidden func(fs.File
 				if st.Size > int64(limit) || n >= limit {
 					return buf[:n], true, nil
 				}
-				bigger := make([]byte, max(int(st.Size)+1, 2*n))
-				copy(bigger, buf)
-				buf = bigger
+				buf = slices.Grow(buf, max(int(st.Size)+1, 2*n)-n)
+				buf = buf[:cap(buf)]
 			} else {
-				buf = make([]byte, 64<<10)
+				buf = make([]byte, 256<<10)
 			}
 		}
 		k, err := unix.Read(fd, buf[n:])
@@ -131,9 +131,13 @@ func (d *directory) read(name string, buf []byte, limit int, hidden func(fs.File
 		if k == 0 {
 			return buf[:n], false, nil
 		}
+		short := k < len(buf)-n
 		n += k
 		if first := n == k; first && isBinary(buf[:n]) {
 			return buf[:n], false, errBinary
+		}
+		if short && int64(n) == st.Size {
+			return buf[:n], false, nil // without another call that finds the end
 		}
 	}
 }

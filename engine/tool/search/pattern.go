@@ -200,7 +200,7 @@ const MaxFile = 64 << 20
 // that is binary or cannot be read.
 func (s *Searcher) Read(f *File) (data []byte, text, tooBig bool) {
 	data, tooBig, err := f.dir.read(f.name, s.buf, MaxFile, f.hidden)
-	if cap(data) > cap(s.buf) && cap(data) <= 1<<20 {
+	if cap(data) > cap(s.buf) && cap(data) <= 4<<20 {
 		s.buf = data
 	}
 	return Text(data), err == nil && !tooBig, tooBig

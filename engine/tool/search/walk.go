@@ -174,7 +174,7 @@ type job struct {
 	name  string
 	path  string
 	layer *layer
-	files []string
+	files []string // their paths
 }
 
 // batch is the number of files of a directory in one job.
@@ -182,7 +182,7 @@ const batch = 64
 
 // Walk visits the files below a directory, whose absolute path without symbolic links
 // is root, in the given number of goroutines. visit is called concurrently; its first
-// argument is the number of the goroutine.
+// argument is the number of the goroutine. The file is valid until it returns.
 func Walk(ctx context.Context, dir *os.Root, root string, filter *Filter, workers int, visit func(worker int, file *File)) error {
 	top, err := openDirectory(dir)
 	if err != nil {
@@ -240,11 +240,13 @@ func (w *walk) work(worker int) {
 		w.working++
 		w.mu.Unlock()
 		if j.files != nil {
+			f := &File{dir: j.dir, walk: w}
 			for _, name := range j.files {
 				if w.stopped.Load() {
 					break
 				}
-				w.visit(worker, &File{Path: path.Join(j.path, name), dir: j.dir, name: name, walk: w})
+				f.Path, f.name = name, name[strings.LastIndexByte(name, '/')+1:]
+				w.visit(worker, f)
 			}
 		} else if dir, err := j.dir.openDirectory(j.name); err == nil {
 			w.enter(dir, j.path, j.layer)
@@ -267,7 +269,10 @@ func (w *walk) enter(dir *directory, at string, above *layer) {
 	var files []string
 	var jobs []job
 	for _, e := range entries {
-		name := path.Join(at, e.Name())
+		name := e.Name()
+		if at != "" {
+			name = at + "/" + name
+		}
 		isDir := e.IsDir()
 		if !isDir && !e.Type().IsRegular() {
 			continue
@@ -289,11 +294,11 @@ func (w *walk) enter(dir *directory, at string, above *layer) {
 			jobs = append(jobs, job{dir: dir, name: e.Name(), path: name, layer: l})
 			continue
 		}
-		files = append(files, e.Name())
+		files = append(files, name)
 	}
 	for chunk := range slices.Chunk(files, batch) {
 		dir.hold()
-		jobs = append(jobs, job{dir: dir, path: at, files: chunk})
+		jobs = append(jobs, job{dir: dir, files: chunk})
 	}
 	w.push(jobs...)
 }
