@@ -267,7 +267,7 @@ func (b *board) write(file string) error {
 	if err := os.WriteFile(file, []byte(t.String()), 0o644); err != nil {
 		return err
 	}
-	return drawPictures(file, counts)
+	return drawPictures(file)
 }
 
 func load() string {

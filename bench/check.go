@@ -15,6 +15,9 @@ import (
 	"sync"
 )
 
+// counts is the file with the instruction counts of the hot paths.
+var counts = filepath.Join("bench", "instructions.txt")
+
 // tolerance is the factor by which a count may grow. Counts differ by about one
 // percent from run to run, because of the garbage collector and the scheduler.
 const tolerance = 1.03

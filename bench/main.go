@@ -46,15 +46,10 @@ func run(args []string) error {
 		return hold(n)
 	}
 	if len(args) >= 2 && args[0] == "check" { // bench check HOT [update]
-		update := len(args) > 2
-		err := checkInstructions(args[1], counts, update)
-		if err == nil && update {
-			err = drawPictures(filepath.Join("docs", "performance.md"), counts)
-		}
-		return err
+		return checkInstructions(args[1], counts, len(args) > 2)
 	}
 	if len(args) == 2 && args[0] == "draw" { // the pictures of a page, again
-		return drawPictures(args[1], counts)
+		return drawPictures(args[1])
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 9, "runs of each measure")

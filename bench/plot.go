@@ -6,16 +6,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// counts is the file with the instruction counts of the hot paths.
-var counts = filepath.Join("bench", "instructions.txt")
-
-// A picture is drawn from the numbers of the page and of the instruction counts.
+// A picture is drawn from the numbers of the page.
 type picture struct {
 	file, title string
 	draw        func(title string, n numbers) string
@@ -23,17 +19,17 @@ type picture struct {
 
 // pictures are the pictures of the page.
 var pictures = []picture{
-	{"agents.svg", "Start and memory of both agents", drawAgents},
+	{"agents.svg", "Start and memory of the agents", drawAgents},
 	{"performance.svg", "Memory by the number of sessions", drawScale},
-	{"turns.svg", "Cost of a turn by the length of the conversation", drawTurns},
+	{"turns.svg", "Cost of a turn and of a round by the length of the conversation", drawTurns},
 }
 
 // numbers has the medians of the page by the title of their row: the peer's and ours, zero if
 // one was not measured.
 type numbers map[string][2]float64
 
-// drawPictures draws the pictures of a page beside it.
-func drawPictures(page, counts string) error {
+// drawPictures draws the pictures of a page beside it. A picture without numbers stays as it is.
+func drawPictures(page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
@@ -46,14 +42,12 @@ func drawPictures(page, counts string) error {
 		}
 		n[strings.TrimPrefix(cells[0], "| ")] = [2]float64{leadingNumber(cells[1]), leadingNumber(cells[2])}
 	}
-	if text, err = os.ReadFile(counts); err != nil {
-		return err
-	}
-	for _, m := range regexp.MustCompile(`(?m)^(\w.*?) +(\d+)$`).FindAllStringSubmatch(string(text), -1) {
-		n[m[1]] = [2]float64{0, leadingNumber(m[2])}
-	}
 	for _, p := range pictures {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(page), "img", p.file), []byte(p.draw(p.title, n)), 0o644); err != nil {
+		text := p.draw(p.title, n)
+		if text == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(page), "img", p.file), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
@@ -71,6 +65,7 @@ const (
 	peerColor   = "#cf222e"
 	ourColor    = "#0969da"
 	insideColor = "#1a7f37"
+	otherColor  = "#8250df"
 )
 
 // begin starts a picture with its title.
@@ -82,66 +77,140 @@ func begin(b *strings.Builder, title string, width, height float64) {
 
 // A bar is a value with its name.
 type bar struct {
-	name, color, label string
-	value              float64
+	name, color string
+	value       float64
 }
 
-// drawBars draws groups of bars at y. The longest bar of each group is as wide as the others'.
-func drawBars(b *strings.Builder, at float64, heading string, bars []bar) float64 {
-	const left, width = 150.0, 440.0
+// drawBars draws a group of bars at a height, above an axis with its unit, and returns the height of
+// the next group.
+func drawBars(b *strings.Builder, at float64, heading, unit string, bars []bar) float64 {
+	const left, width = 110.0, 500.0
 	longest := 0.0
 	for _, x := range bars {
 		longest = max(longest, x.value)
 	}
+	step := tick(longest)
+	longest = max(longest, step)
 	fmt.Fprintf(b, `<text x="16" y="%g" font-weight="600">%s</text>`+"\n", at, heading)
+	bottom := at + 22*float64(len(bars)) + 8
+	for v := 0.0; v <= longest; v += step {
+		x := left + width*v/longest
+		fmt.Fprintf(b, `<line class="grid" x1="%.1f" y1="%g" x2="%.1f" y2="%g"/><text x="%.1f" y="%g" text-anchor="middle" font-size="11">%s %s</text>`+"\n", x, at+8, x, bottom, x, bottom+14, count(int(v)), unit)
+	}
 	for _, x := range bars {
 		at += 22
 		w := max(2, width*x.value/longest)
-		fmt.Fprintf(b, `<text x="%g" y="%g" text-anchor="end">%s</text><rect x="%g" y="%g" width="%.1f" height="14" rx="2" fill="%s"/><text x="%.1f" y="%g">%s</text>`+"\n",
-			left-10, at, x.name, left, at-11, w, x.color, left+w+8, at, x.label)
+		fmt.Fprintf(b, `<text x="%g" y="%g" text-anchor="end">%s</text><rect x="%g" y="%g" width="%.1f" height="14" rx="2" fill="%s"/><text x="%.1f" y="%g">%s %s</text>`+"\n",
+			left-10, at, x.name, left, at-11, w, x.color, left+w+8, at, digits(x.value), unit)
 	}
-	return at + 32
+	return bottom + 44
 }
 
-// drawAgents compares both agents.
+// tick returns a round distance of two to five ticks up to a value.
+func tick(value float64) float64 {
+	step := math.Pow(10, math.Floor(math.Log10(value)))
+	switch {
+	case value/step < 2:
+		return step / 2
+	case value/step > 5:
+		return step * 2
+	}
+	return step
+}
+
+// drawAgents compares all agents that were measured.
 func drawAgents(title string, n numbers) string {
-	var b strings.Builder
-	begin(&b, title, 760, 330)
+	var body strings.Builder
 	at := 52.0
 	for _, g := range []struct{ row, heading, unit string }{
 		{"start to result", "Time from the start to the result of the first turn", "ms"},
-		{"one tool round", "Time of one more round with a tool call", "ms"},
+		{"one shell round", "Time of one more round with a command", "ms"},
 		{"peak memory, one turn", "Peak memory of one turn", "MB"},
-		{"peak memory, 200 tool rounds", "Peak memory of 200 rounds", "MB"},
 	} {
-		v := n[g.row]
-		at = drawBars(&b, at, g.heading, []bar{
-			{"claude", peerColor, digits(v[0]) + " " + g.unit, v[0]},
-			{"parley", ourColor, digits(v[1]) + " " + g.unit, v[1]},
-		})
+		bars := []bar{{"parley", ourColor, n["claude: "+g.row][1]}, {"claude", peerColor, n["claude: "+g.row][0]}}
+		if bars[0].value == 0 {
+			bars[0].value, bars[1].value = n[g.row][1], n[g.row][0]
+		}
+		for _, a := range otherAgents {
+			bars = append(bars, bar{a.name, otherColor, n[a.name+": "+g.row][0]})
+		}
+		bars = slices.DeleteFunc(bars, func(x bar) bool { return x.value == 0 })
+		slices.SortStableFunc(bars, func(x, y bar) int { return cmp.Compare(x.value, y.value) })
+		if len(bars) > 0 {
+			at = drawBars(&body, at, g.heading, g.unit, bars)
+		}
 	}
-	b.WriteString("</svg>\n")
-	return b.String()
-}
-
-// drawTurns compares the first turns of a conversation with later ones.
-func drawTurns(title string, n numbers) string {
 	var b strings.Builder
-	begin(&b, title, 760, 130)
-	var bars []bar
-	for _, g := range []struct{ row, name string }{{"hold a turn in process", "early turns"}, {"hold a turn in process after 1,000", "after 1,000 turns"}} {
-		v := n[g.row][1] / 1e6
-		bars = append(bars, bar{g.name, ourColor, fmt.Sprintf("%.2f million", v), v})
-	}
-	drawBars(&b, 52, "Instructions of parley for one turn, both ends of the protocol included", bars)
-	b.WriteString("</svg>\n")
-	return b.String()
+	begin(&b, title, 760, at-20)
+	return b.String() + body.String() + "</svg>\n"
 }
 
-// A series is a line of a plot: memory in MB by the number of sessions.
+// drawTurns draws the cost of turns and rounds in long conversations.
+func drawTurns(title string, n numbers) string {
+	all := []series{{name: "a turn", color: ourColor}, {name: "a round with Read", color: insideColor}}
+	for i, kind := range []string{"turn ", "round "} {
+		for _, at := range growth {
+			if us := n[kind+count(at)][1]; us > 0 {
+				all[i].points = append(all[i].points, [2]float64{float64(at), us})
+			}
+		}
+	}
+	return plot(title, axis{name: "turns or rounds before it", label: number}, axis{name: "processor time of one, in microseconds", label: number}, all)
+}
+
+// A series is a line of a plot.
 type series struct {
 	name, color string
 	points      [][2]float64
+}
+
+// An axis is logarithmic or begins at zero.
+type axis struct {
+	name   string
+	log    bool
+	label  func(float64) string
+	lo, hi float64
+	ticks  []float64
+}
+
+func number(v float64) string { return count(int(v)) }
+
+func megabytes(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%g GB", v/1000)
+	}
+	return fmt.Sprintf("%g MB", v)
+}
+
+// fit sets the ends and ticks of the axis from one coordinate of all points.
+func (a *axis) fit(all []series, i int) {
+	lo, hi := math.Inf(1), 0.0
+	for _, s := range all {
+		for _, p := range s.points {
+			lo, hi = min(lo, p[i]), max(hi, p[i])
+		}
+	}
+	if !a.log {
+		step := tick(hi)
+		a.hi = step * math.Ceil(hi/step)
+		for v := 0.0; v <= a.hi; v += step {
+			a.ticks = append(a.ticks, v)
+		}
+		return
+	}
+	a.lo = math.Floor(math.Log10(lo))
+	a.hi = max(a.lo+1, math.Ceil(math.Log10(hi)))
+	for e := a.lo; e <= a.hi; e++ {
+		a.ticks = append(a.ticks, math.Pow(10, e))
+	}
+}
+
+// at returns where a value is, from 0 to 1.
+func (a *axis) at(v float64) float64 {
+	if a.log {
+		v = math.Log10(v)
+	}
+	return (v - a.lo) / (a.hi - a.lo)
 }
 
 // drawScale draws the memory of many sessions on logarithmic axes.
@@ -155,40 +224,30 @@ func drawScale(title string, n numbers) string {
 			}
 		}
 	}
-	return plot(title, slices.DeleteFunc(all, func(s series) bool { return s.points == nil }))
+	return plot(title, axis{name: "sessions at once", log: true, label: number}, axis{name: "memory", log: true, label: megabytes}, all)
 }
 
-// plot draws series on logarithmic axes.
-func plot(title string, all []series) string {
+// plot draws series; nothing if they have no points.
+func plot(title string, across, up axis, all []series) string {
 	const width, height, left, right, top, bottom = 760.0, 440.0, 90.0, 230.0, 48.0, 50.0
-	loX, hiX, loY, hiY := 1.0, 1000.0, math.Inf(1), 0.0
-	for _, s := range all {
-		for _, p := range s.points {
-			hiX = max(hiX, p[0])
-			loY, hiY = min(loY, p[1]), max(hiY, p[1])
-		}
+	all = slices.DeleteFunc(all, func(s series) bool { return s.points == nil })
+	if len(all) == 0 {
+		return ""
 	}
-	loY, hiY = math.Pow(10, math.Floor(math.Log10(loY))), math.Pow(10, math.Ceil(math.Log10(hiY)))
-	x := func(v float64) float64 {
-		return left + (width-left-right)*(math.Log10(v)-math.Log10(loX))/(math.Log10(hiX)-math.Log10(loX))
-	}
-	y := func(v float64) float64 {
-		return height - bottom - (height-top-bottom)*(math.Log10(v)-math.Log10(loY))/(math.Log10(hiY)-math.Log10(loY))
-	}
+	across.fit(all, 0)
+	up.fit(all, 1)
+	x := func(v float64) float64 { return left + (width-left-right)*across.at(v) }
+	y := func(v float64) float64 { return height - bottom - (height-top-bottom)*up.at(v) }
 	var b strings.Builder
 	begin(&b, title, width, height)
-	for v := loX; v <= hiX; v *= 10 {
-		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%g" x2="%.1f" y2="%g"/><text x="%.1f" y="%g" text-anchor="middle">%g</text>`+"\n", x(v), top, x(v), height-bottom, x(v), height-bottom+20, v)
+	for _, v := range across.ticks {
+		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%g" x2="%.1f" y2="%g"/><text x="%.1f" y="%g" text-anchor="middle">%s</text>`+"\n", x(v), top, x(v), height-bottom, x(v), height-bottom+20, across.label(v))
 	}
-	for v := loY; v <= hiY; v *= 10 {
-		label := fmt.Sprintf("%g MB", v)
-		if v >= 1000 {
-			label = fmt.Sprintf("%g GB", v/1000)
-		}
-		fmt.Fprintf(&b, `<line class="grid" x1="%g" y1="%.1f" x2="%g" y2="%.1f"/><text x="%g" y="%.1f" text-anchor="end">%s</text>`+"\n", left, y(v), width-right, y(v), left-8, y(v)+4, label)
+	for _, v := range up.ticks {
+		fmt.Fprintf(&b, `<line class="grid" x1="%g" y1="%.1f" x2="%g" y2="%.1f"/><text x="%g" y="%.1f" text-anchor="end">%s</text>`+"\n", left, y(v), width-right, y(v), left-8, y(v)+4, up.label(v))
 	}
-	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">sessions at once</text>`+"\n", left+(width-left-right)/2, height-12)
-	fmt.Fprintf(&b, `<text transform="translate(14 %g) rotate(-90)" text-anchor="middle">memory</text>`+"\n", top+(height-top-bottom)/2)
+	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">%s</text>`+"\n", left+(width-left-right)/2, height-12, across.name)
+	fmt.Fprintf(&b, `<text transform="translate(14 %g) rotate(-90)" text-anchor="middle">%s</text>`+"\n", top+(height-top-bottom)/2, up.name)
 	for _, s := range all {
 		var line []string
 		for _, p := range s.points {

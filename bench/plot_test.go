@@ -10,32 +10,31 @@ import (
 // TestPicturesShowTheNumbersOfThePage draws the pictures of a small page.
 func TestPicturesShowTheNumbersOfThePage(t *testing.T) {
 	dir := t.TempDir()
-	page, counts := filepath.Join(dir, "page.md"), filepath.Join(dir, "counts.txt")
+	page := filepath.Join(dir, "page.md")
 	if err := os.Mkdir(filepath.Join(dir, "img"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for file, text := range map[string]string{
-		page: `
+	if err := os.WriteFile(page, []byte(`
 | | claude | Parley | ratio | wanted | |
 |---|---:|---:|---:|---:|---|
-| start to result | 1,234 ±54.2 ms | 12.5 ±0.43 ms | 38.9× | ≥ 20.0× | holds |
+| claude: start to result | 1,250 ±54.2 ms | 12.5 ±0.43 ms | 100× |  |  |
+| codex: start to result | 500 ms | 12.5 ±0.43 ms | 40.0× |  |  |
+| peak memory, one turn | 200 MB | 20.0 MB | 10.0× |  |  |
 | 10 as processes | 1,000 MB | 100 MB | 27.7× |  |  |
 | 100 as processes |  | 298 MB |  |  |  |
 | 10 in one process |  | 10 MB |  |  |  |
-`,
-		counts: "# a comment\nhold a turn in process  1500000\nhold a turn in process after 1,000  3000000\n",
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+| turn 10 |  | 500 ±3.00 µs |  |  |  |
+| turn 2,000 |  | 1,000 µs |  |  |  |
+`), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	if err := drawPictures(page, counts); err != nil {
+	if err := drawPictures(page); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string][]string{
-		"agents.svg":      {"1,234 ms", `width="440.0"`, "12.5 ms", `width="4.5"`},
-		"performance.svg": {">1 GB<", "claude, processes", `points="236.7,48.0"`, `points="236.7,219.0 383.3,`},
-		"turns.svg":       {"1.50 million", `width="220.0"`, "3.00 million"},
+		"agents.svg":      {">1,250 ms<", `width="500.0"`, ">12.5 ms<", `width="5.0"`, ">codex<", `width="200.0"`, ">20.0 MB<"},
+		"performance.svg": {">1 GB<", "claude, processes", "sessions at once", `points="90.0,48.0"`, `points="90.0,219.0 530.0,`},
+		"turns.svg":       {">2,000<", ">500<", "in microseconds", `points="92.2,219.0 530.0,48.0"`},
 	} {
 		got, err := os.ReadFile(filepath.Join(dir, "img", file))
 		if err != nil {
