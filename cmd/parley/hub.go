@@ -149,6 +149,8 @@ func newHub(p *process, cfg agent.Config, b hub.Backend) (*hub.Hub, error) {
 }
 
 func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
+	// The sessions share the tools, the catalog and the connections to the model.
+	own := sync.OnceValue(func() transport.Dialer { return agent.InProcess(cfg) })
 	return hub.Config{
 		Backend: b, Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: fmt.Sprintf("hub %d", os.Getpid()), Describe: describeCall,
 		Logger: slog.New(slog.NewTextHandler(p.stderr, nil)), Environment: digests(p.env),
@@ -172,7 +174,7 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 				opts.Path = flags.CLI
 				return opts, nil
 			}
-			return agentOptions(start.Cwd, agent.InProcess(cfg), spec.Args), nil
+			return agentOptions(start.Cwd, own(), spec.Args), nil
 		},
 	}
 }
