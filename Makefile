@@ -19,7 +19,7 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 9m
 
-.PHONY: help check room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate drift peers interop release programs packages shells site scoreboard bench bench-check clean
+.PHONY: help check room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate soak drift peers interop release programs packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ mutate: ## change packages in one place at a time and run their tests: MUTANTS=2
 
 sim: ## play the simulation: SEEDS=100000, SIMTIME=1m, ONE=17 for one seed with its trace, TWICE=1 to compare two runs of each
 	go run ./internal/sim/cmd/sim $(if $(ONE),-seed $(ONE)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SIMTIME),-time $(SIMTIME)) $(if $(TWICE),-twice)
+
+soak: ## 200 conversations at a time for FOR (9m): no goroutine and no descriptor is left, and the heap does not grow
+	PARLEY_SOAK=$(FOR) go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./agent
 
 drift: ## play the last versions of the official CLI and SDKs against Parley; writes docs/drift.md (installs 9 GB)
 	go run ./internal/drift docs/drift.md
