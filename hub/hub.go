@@ -282,6 +282,13 @@ func (h *Hub) leaveRoom(r *room) bool {
 	return r.leaving
 }
 
+// closeEntrance makes those who want to enter a room wait for its end, and for the next one.
+func (h *Hub) closeEntrance(r *room) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.leaving = true
+}
+
 // forgetRoom removes a room that has ended.
 func (h *Hub) forgetRoom(r *room) {
 	h.mu.Lock()

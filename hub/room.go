@@ -214,6 +214,7 @@ func (r *room) run(create *Created) {
 			return
 		}
 	}
+	r.hub.closeEntrance(r)
 	r.stop(r.broken)
 }
 

@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/internal/sim"
@@ -200,6 +201,10 @@ type total struct {
 	sim.Totals
 }
 
+// patience is how long a run may take. One that never ends needs more and more memory, because nothing is collected
+// during a run.
+const patience = 30 * time.Second
+
 // batch is how many seeds a process plays, so that a process that dies loses little.
 const batch = 500
 
@@ -245,11 +250,24 @@ func (t *total) playBatch(binary string, start, n uint64, limit time.Duration) (
 			args = append(args, "-sim.twice")
 		}
 		cmd := worker(binary, args...)
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		err := cmd.Run()
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		stdout, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			return append(failed, crashed(sim.NewPlan(start), fmt.Sprint("panic: the process cannot be started: ", err)))
+		}
+		var stuck atomic.Bool
+		watch := time.AfterFunc(patience, func() { stuck.Store(true); cmd.Process.Kill() })
 		last := start
-		for line := range bytes.Lines(stdout.Bytes()) {
+		for lines := bufio.NewReader(stdout); ; {
+			line, end := lines.ReadBytes('\n')
+			if end != nil {
+				break
+			}
+			watch.Reset(patience)
 			var r struct {
 				At     *uint64
 				Failed *sim.Report
@@ -273,8 +291,12 @@ func (t *total) playBatch(binary string, start, n uint64, limit time.Duration) (
 				failed = append(failed, r.Failed)
 			}
 		}
-		if err == nil {
+		err = cmd.Wait()
+		if watch.Stop(); err == nil {
 			break
+		}
+		if stuck.Load() {
+			fmt.Fprintf(&stderr, "panic: it ends: the run did not end in %v\n", patience)
 		}
 		failed = append(failed, crashed(sim.NewPlan(last), stderr.String()))
 		t.mu.Lock()
@@ -315,7 +337,7 @@ func play(binary string, p sim.Plan) *sim.Report {
 		return crashed(p, fmt.Sprint("the process cannot be started: ", err))
 	}
 	// A shrunk plan may wait forever, for example for a silent host.
-	stop := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	stop := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 	defer stop.Stop()
 	var found *sim.Report
 	for lines := bufio.NewReader(out); ; {
