@@ -80,10 +80,12 @@ var counted = regexp.MustCompile(`Collected : (\d+)`)
 // difference of two runs, so that the start of the program is not counted.
 func instructions(hot, name string) (float64, error) {
 	few, many := 500, 2500
-	switch name {
-	case "hold a conversation", "hold a conversation in process", "hold a turn in process", "hold a turn in process after 1,000":
+	switch {
+	case strings.HasPrefix(name, "hold "):
 		few, many = 20, 60
-	case "read lines":
+	case strings.HasPrefix(name, "search "), strings.HasPrefix(name, "list "), strings.HasPrefix(name, "read a "):
+		few, many = 10, 40
+	case name == "read lines":
 		few, many = 10000, 50000
 	}
 	count := func(n int) (float64, error) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/policy/policytest"
 	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/engine/tool/grep"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -27,6 +29,7 @@ import (
 const (
 	delta     = `{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a few words of an answer"}},"session_id":"0b5ed6ae-55d1-4b8c-8ee8-7ab9ec8d34a5","parent_tool_use_id":null,"uuid":"a35c3d0c-3ad7-4c9b-9d80-1a3ab0a1e9f7"}`
 	assistant = `{"type":"assistant","message":{"model":"claude-opus-4-5","id":"msg_0001","type":"message","role":"assistant","content":[{"type":"text","text":"TEXT"}],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":100,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1,"service_tier":"standard"}},"parent_tool_use_id":null,"session_id":"0b5ed6ae-55d1-4b8c-8ee8-7ab9ec8d34a5","uuid":"a35c3d0c-3ad7-4c9b-9d80-1a3ab0a1e9f7"}`
+	record    = `{"parentUuid":null,"isSidechain":false,"type":"user","message":{"role":"user","content":"the quick brown fox the quick brown fox"},"uuid":"a35c3d0c-3ad7-4c9b-9d80-1a3ab0a1e9f7","timestamp":"2026-01-02T03:04:05.678Z","cwd":"/bench","gitBranch":"main"}`
 	request   = `{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls -la","description":"Lists"},"tool_use_id":"toolu_1","permission_suggestions":[]}}`
 )
 
@@ -94,6 +97,44 @@ var paths = map[string]func(n int) error{
 	},
 	"hold a turn in process":             func(n int) error { return holdTurns(0, n) },
 	"hold a turn in process after 1,000": func(n int) error { return holdTurns(1000, n) },
+	"hold a round in process":            func(n int) error { return holdRounds(n) },
+	"hold a round in process after 200":  func(n int) error { return holdRounds(200 + n) },
+	"search 20 files, lines": func(n int) error {
+		return inFiles(20, "needle and hay\n"+strings.Repeat("hay and more hay, as far as one can see\n", 100), func(dir string) error {
+			env := &tool.Env{Roots: []string{dir}}
+			defer env.Close()
+			for range n {
+				r, err := grep.New().Run(context.Background(), &tool.Call{Input: []byte(`{"pattern":"needle","output_mode":"content","-C":2}`), Env: env})
+				if err != nil || r.IsError {
+					return fmt.Errorf("grep: %v", err)
+				}
+			}
+			return nil
+		})
+	},
+	"list 20 sessions the first time": func(n int) error {
+		return inFiles(20, strings.Repeat(record+"\n", 50), func(dir string) error {
+			for range n {
+				if all, err := session.List(context.Background(), &session.Files{Dir: dir}, nil); err != nil || len(all) != 20 {
+					return fmt.Errorf("%d sessions, %v", len(all), err)
+				}
+				if err := os.RemoveAll(filepath.Join(dir, "parley-sessions.gob")); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	},
+	"read a session of 500 records": func(n int) error {
+		return inFiles(1, strings.Repeat(record+"\n", 500), func(dir string) error {
+			for range n {
+				if _, err := session.Messages(context.Background(), &session.Files{Dir: dir}, fileID(0), nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	},
 	"hold a conversation in process": func(n int) error {
 		dir, err := os.MkdirTemp("", "parley-hot-")
 		if err != nil {
@@ -123,6 +164,38 @@ var paths = map[string]func(n int) error{
 		}
 		return nil
 	},
+}
+
+// fileID is the name of a file of inFiles, as a session has it.
+func fileID(i int) string { return fmt.Sprintf("0b5ed6ae-55d1-4b8c-8ee8-%012d", i) }
+
+// inFiles calls f with a configuration directory that has as many sessions with a text.
+func inFiles(many int, text string, f func(dir string) error) error {
+	dir, err := os.MkdirTemp("", "parley-hot-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	project := filepath.Join(dir, "projects", "-p")
+	if err := os.MkdirAll(project, 0o700); err != nil {
+		return err
+	}
+	for i := range many {
+		if err := os.WriteFile(filepath.Join(project, fileID(i)+".jsonl"), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return f(dir)
+}
+
+// holdRounds has an agent in this process read a file so many times in one turn.
+func holdRounds(n int) error {
+	return inFiles(1, "one\ntwo\nthree\n", func(dir string) error {
+		file := filepath.Join(dir, "projects", "-p", fileID(0)+".jsonl")
+		model := parleytest.Script(parleytest.Call("Read", map[string]string{"file_path": file}).Times(n), parleytest.Say("Done.")).Model()
+		_, err := parley.Run(context.Background(), "hi", &parley.Options{Cwd: dir, Dialer: agent.InProcess(agent.Config{Model: model, Store: &session.Memory{}})})
+		return err
+	})
 }
 
 // holdTurns has an agent in this process answer n prompts, one after the other, in a
