@@ -35,11 +35,26 @@ func TestSoak(t *testing.T) {
 		}
 		dir := t.TempDir()
 		store := &session.Files{Dir: filepath.Join(dir, "config")}
-		var work sync.WaitGroup
-		for i := range conversations {
-			work.Go(func() { converse(t, filepath.Join(dir, fmt.Sprint(i)), store) })
+		clients := make([]*parley.Client, conversations)
+		slots := make(chan struct{}, 8) // for work: a conversation that has to wait too long for a processor is cut off when it ends
+		each := func(f func(i int)) {
+			var work sync.WaitGroup
+			for i := range conversations {
+				work.Go(func() {
+					slots <- struct{}{}
+					defer func() { <-slots }()
+					f(i)
+				})
+			}
+			work.Wait()
 		}
-		work.Wait()
+		each(func(i int) {
+			clients[i] = beginSoak(t, filepath.Join(dir, fmt.Sprint(i)), store)
+		})
+		if t.Failed() {
+			return
+		}
+		each(func(i int) { endSoak(t, filepath.Join(dir, fmt.Sprint(i)), clients[i]) })
 		if t.Failed() {
 			return
 		}
@@ -62,11 +77,11 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// converse plays one conversation of two turns.
-func converse(t *testing.T, dir string, store session.Store) {
+// beginSoak begins a conversation, with a turn that writes a file.
+func beginSoak(t *testing.T, dir string, store session.Store) *parley.Client {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Error(err)
-		return
+		return nil
 	}
 	file := filepath.Join(dir, "a.txt")
 	model := parleytest.Script(parleytest.Call("Write", map[string]any{"file_path": file, "content": "text"}), parleytest.Say("Written."),
@@ -75,12 +90,18 @@ func converse(t *testing.T, dir string, store session.Store) {
 		CanUseTool: func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) { return parley.Allow(), nil }})
 	if err != nil {
 		t.Error(err)
-		return
+		return nil
 	}
-	for _, want := range []string{"Written.", "Copied."} {
-		if r, err := run(t, c, "next"); err != nil || r.Result != want {
-			t.Errorf("got %+v, %v, want %s", r, err, want)
-		}
+	if r, err := run(t, c, "write"); err != nil || r.Result != "Written." {
+		t.Errorf("got %+v, %v, want that a file was written", r, err)
+	}
+	return c
+}
+
+// endSoak ends a conversation, after a turn that runs a command.
+func endSoak(t *testing.T, dir string, c *parley.Client) {
+	if r, err := run(t, c, "copy"); err != nil || r.Result != "Copied." {
+		t.Errorf("got %+v, %v, want that a command ran", r, err)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "b.txt")); string(got) != "text" {
 		t.Errorf("got %q, %v, want the copied text", got, err)
