@@ -133,3 +133,20 @@ func TestBatchHookSeesBlocks(t *testing.T) {
 		t.Errorf("the hook saw %s, want %s", seen, want)
 	}
 }
+
+// TestStopHookOfStructuredOutput checks that Stop hooks also run before the model is reminded of its tool.
+func TestStopHookOfStructuredOutput(t *testing.T) {
+	var heard []string
+	opts, _, _ := inProcess(t, parleytest.Script(parleytest.Say("one"), parleytest.Call("StructuredOutput", `{"n":1}`)))
+	opts.OutputSchema = json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
+	opts.Hooks = []parley.Hook{parley.On("", func(_ context.Context, in *wire.StopInput) (*wire.HookOutput, error) {
+		heard = append(heard, fmt.Sprintf("%v %q", in.StopHookActive, in.LastAssistantMessage))
+		return nil, nil
+	})}
+	if _, err := parley.Run(t.Context(), "one", opts); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(heard, ", "), `false "one", true ""`; got != want {
+		t.Errorf("the hooks heard %s, want %s", got, want)
+	}
+}

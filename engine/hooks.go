@@ -71,7 +71,7 @@ func (c *hooks) emitNotes(v *hook.Verdict) {
 // promptHooks runs the hooks for a prompt. It is called by the owner of the
 // conversation, which emits their notes.
 func (c *hooks) promptHooks(t *turn, p *prompt) *hook.Verdict {
-	if p.origin != nil {
+	if p.origin != nil && p.origin.Kind != "task-notification" { // as in the official command
 		return &hook.Verdict{} // a program wrote it
 	}
 	v := c.callHooks(t, &wire.UserPromptSubmitInput{Prompt: p.m.Message.Content.String(), SessionTitle: c.title}, "", "")
@@ -86,10 +86,10 @@ func (c *hooks) promptHooks(t *turn, p *prompt) *hook.Verdict {
 	return v
 }
 
-// stopHooks runs the Stop hooks. more is why the turn must not end. added is text that the model
+// stopHooks runs the Stop hooks. last is the text of the last answer. more is why the turn must not end. added is text that the model
 // receives, for which the turn continues as well.
-func (c *hooks) stopHooks(t *turn) (more string, added []string, stopped bool) {
-	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0, LastAssistantMessage: t.lastText, BackgroundTasks: c.hookTasks(), SessionCrons: c.hookCrons(t.ctx)}, "")
+func (c *hooks) stopHooks(t *turn, last string) (more string, added []string, stopped bool) {
+	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0 || t.enforced > 0, LastAssistantMessage: last, BackgroundTasks: c.hookTasks(), SessionCrons: c.hookCrons(t.ctx)}, "")
 	if v.Stopped {
 		return "", nil, true
 	}

@@ -503,17 +503,22 @@ func (c *Conversation) finishOrContinue(t *turn, a *answer) *ending {
 		if form := c.form(); form != nil {
 			if value := form.inText(a.text()); value != nil {
 				t.structured = value
-				c.stopHooks(t)
+				c.stopHooks(t, t.lastText)
 				return &ending{reason: "completed", text: compactJSON(value)}
 			}
 		}
-		if t.enforced++; t.enforced <= 1 {
-			return goOn("[structured-output-enforce] Give the answer by calling the StructuredOutput tool with a value that fits its schema.")
+		if t.enforced == 0 {
+			end := goOn("[structured-output-enforce] Give the answer by calling the StructuredOutput tool with a value that fits its schema.")
+			if end == nil {
+				c.stopHooks(t, t.lastText) // the turn continues in any case
+			}
+			t.enforced++
+			return end
 		}
 		return &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,
 			errors: []string{"The model answered with text and never called StructuredOutput."}}
 	}
-	more, added, stopped := c.stopHooks(t)
+	more, added, stopped := c.stopHooks(t, t.lastText)
 	end := &ending{reason: "completed", text: t.shownText}
 	if stopped {
 		end.reason = "stop_hook_prevented"
@@ -621,7 +626,7 @@ func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
 		return &ending{reason: "hook_stopped"}
 	}
 	if end != nil && end.reason == "completed" { // the answer has the required form
-		c.stopHooks(t) // they cannot continue the turn: nothing can be added to it
+		c.stopHooks(t, a.text()) // they cannot continue the turn: nothing can be added to it
 	}
 	return end
 }

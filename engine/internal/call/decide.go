@@ -187,6 +187,9 @@ func (s *run) applyDecision() bool {
 		if (s.StartsAgent() || len(d.Access()) == 0) && s.mode != wire.ModeBypassPermissions && d.Rule == nil && reason == "mode" {
 			reason = "" // the calls of a subagent are decided one by one; a call without access is not decided
 		}
+		if s.spec.Name == "Bash" && s.mode == wire.ModeAcceptEdits && reason == "mode" {
+			reason = "subcommandResults" // as the official command decides commands
+		}
 		s.place = d.DecidedBy.Place()
 		return s.allow(source, reason)
 	case wire.BehaviorDeny:

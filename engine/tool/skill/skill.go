@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/wire"
@@ -48,6 +49,9 @@ type Library interface {
 type Tool struct {
 	spec tool.Spec
 	lib  Library
+
+	mu     sync.Mutex
+	loaded map[string]bool // names of the skills that were loaded before
 }
 
 // New returns the tool.
@@ -120,6 +124,16 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if s.Dir != "" {
 		text = "Base directory for this skill: " + s.Dir + "\n\n" + text
 	}
-	return &tool.Result{Content: wire.Text("The skill " + s.Name + " is loaded; its text follows."), Follow: []string{text},
+	follow := []string{text}
+	t.mu.Lock()
+	if t.loaded[s.Name] {
+		follow = []string{"(Re-invocation of /" + s.Name + ": the skill was loaded before. Its arguments and the output of its commands below are new.)", text}
+	}
+	if t.loaded == nil {
+		t.loaded = map[string]bool{}
+	}
+	t.loaded[s.Name] = true
+	t.mu.Unlock()
+	return &tool.Result{Content: wire.Text("The skill " + s.Name + " is loaded; its text follows."), Follow: follow,
 		Structured: &Output{Success: true, CommandName: s.Name, AllowedTools: s.AllowedTools}}, nil
 }
