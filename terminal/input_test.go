@@ -3,9 +3,11 @@
 package terminal_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -438,6 +440,40 @@ func TestSuspend(t *testing.T) {
 	p.see("Still here.")
 	p.idle()
 	p.keys("C-d") // and is gone before its home is
+	p.until("the shell is back", func(s string) bool { return strings.HasSuffix(strings.TrimSpace(s), "shell:") })
+}
+
+// TestStopped stops the program with a signal that it does not see. When the shell continues it, keys work as before.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	p := newPane(t)
+	p.write("model.script", "turn\n\texpect user = draft and less\n\tsay Still here.\n")
+	p.write("run.sh", "echo $$ > pid; exec "+parleyPath+" --provider script --script model.script\n")
+	p.env = []string{"PS1=shell:"}
+	p.run(80, 24, "bash", "--norc", "--noprofile", "-i")
+	p.see("shell:")
+	p.typeText("sh run.sh\n")
+	p.see("\n>")
+	p.typeText("draft")
+	p.see("> draft")
+	text, err := os.ReadFile(filepath.Join(p.home, "pid"))
+	pid, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p.see("Stopped", "\nshell:")
+	p.typeText("fg\n")
+	p.until("the prompt is back", func(s string) bool { return strings.Count(s, "> draft") == 2 })
+	p.typeText(" and more")
+	p.keys("BSpace", "BSpace", "BSpace", "BSpace")
+	p.typeText("less")
+	p.keys("Enter")
+	p.see("Still here.")
+	p.idle()
+	p.keys("C-d")
 	p.until("the shell is back", func(s string) bool { return strings.HasSuffix(strings.TrimSpace(s), "shell:") })
 }
 

@@ -197,6 +197,21 @@ func (k *keyboard) pause(f func() error) error {
 	return err
 }
 
+// regain puts the terminal into raw mode again if a shell has changed that, because somebody stopped the program
+// without our doing (SIGSTOP). It reports whether that was so.
+func (k *keyboard) regain() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.reader == nil || k.state == nil || !isCooked(k.in.Fd()) {
+		return false
+	}
+	if _, err := term.MakeRaw(k.in.Fd()); err != nil {
+		return false
+	}
+	io.WriteString(k.out, disableModes+enableModes)
+	return true
+}
+
 // keyOf returns the key of an event.
 func keyOf(m uv.Event) (key, bool) {
 	switch m := m.(type) {

@@ -66,6 +66,9 @@ func (p *printer) widest(width int) int {
 	return most
 }
 
+// forget starts a new live region where the cursor is: another program has written below the old one.
+func (p *printer) forget() { p.drawn, p.cursor = nil, hidden }
+
 // draw prints finished lines and replaces the live region, in one write. Each line fits in
 // the width of the terminal and has no line feed.
 func (p *printer) draw(print, live []string, cursor position) error {

@@ -177,9 +177,9 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	} else {
 		s.open()
 	}
-	resized := make(chan os.Signal, 1)
-	notifyResize(resized)
-	s.loop(signals, resized)
+	changed := make(chan os.Signal, 1)
+	notifyChange(changed)
+	s.loop(signals, changed)
 	s.finish()
 	return s.status, nil
 }
@@ -416,7 +416,7 @@ func (s *screen) inOrder(f func(ctx context.Context) func()) {
 }
 
 // loop handles events until the person exits.
-func (s *screen) loop(signals, resized <-chan os.Signal) {
+func (s *screen) loop(signals, changed <-chan os.Signal) {
 	s.frame = time.NewTimer(time.Hour)
 	s.frame.Stop()
 	spin := time.NewTimer(time.Hour)
@@ -461,7 +461,10 @@ func (s *screen) loop(signals, resized <-chan os.Signal) {
 				continue
 			}
 			s.note(note)
-		case <-resized:
+		case <-changed:
+			if s.keys.regain() {
+				s.p.forget()
+			}
 			s.dirty = true
 		case <-s.frame.C:
 			s.framing = false

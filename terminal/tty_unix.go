@@ -7,6 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/charmbracelet/x/term"
 )
 
 // A console needs no modes of its own: terminals interpret escape sequences.
@@ -16,8 +18,14 @@ func openConsole(_, _ *os.File) console { return console{} }
 func (console) allowSelection()         {}
 func (console) restore()                {}
 
-// notifyResize sends to ch when the size of the terminal changes.
-func notifyResize(ch chan<- os.Signal) { signal.Notify(ch, syscall.SIGWINCH) }
+// notifyChange sends to ch when the size of the terminal changes, and when the program continues after it was stopped.
+func notifyChange(ch chan<- os.Signal) { signal.Notify(ch, syscall.SIGWINCH, syscall.SIGCONT) }
+
+// isCooked reports whether a terminal is not in raw mode.
+func isCooked(fd uintptr) bool {
+	state, err := term.GetState(fd)
+	return err == nil && state.Lflag&syscall.ICANON != 0
+}
 
 // stopProcess stops the program like Ctrl-Z, until the shell continues it.
 func stopProcess() error {

@@ -44,8 +44,11 @@ func (c console) restore() {
 	}
 }
 
-// notifyResize does nothing: consoles report their size as an event.
-func notifyResize(chan<- os.Signal) {}
+// notifyChange does nothing: consoles report their size as an event.
+func notifyChange(chan<- os.Signal) {}
+
+// isCooked is always false: nobody changes the modes of a console meanwhile.
+func isCooked(uintptr) bool { return false }
 
 // stopProcess does nothing: consoles have no jobs.
 func stopProcess() error { return nil }
