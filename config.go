@@ -74,8 +74,11 @@ type config struct {
 	turnRunning func() bool
 }
 
+// dial connects to the agent, once: the environment and the arguments are not kept.
 func (c *config) dial(ctx context.Context) (transport.Conn, error) {
-	return c.dialer.Dial(ctx, c.spec)
+	spec := c.spec
+	c.spec = transport.Spec{}
+	return c.dialer.Dial(ctx, spec)
 }
 
 func (c *config) warn(err error) {

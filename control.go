@@ -40,6 +40,7 @@ func call[T any](ctx context.Context, c *Client, req wire.Request) (*T, error) {
 func (c *Client) Initialized() (*wire.InitializeResponse, error) {
 	<-c.s.initialized
 	c.s.initDecode.Do(func() {
+		c.s.initAnswer = &wire.InitializeResponse{}
 		var none unique.Handle[string]
 		if c.s.initRaw == none {
 			return

@@ -71,7 +71,7 @@ type session struct {
 	initialized chan struct{}         // closed when initialize was answered
 	initRaw     unique.Handle[string] // the answer, of which most agents of a process send the same
 	initDecode  sync.Once
-	initAnswer  *wire.InitializeResponse // the same, decoded; never nil
+	initAnswer  *wire.InitializeResponse // the same, decoded by the first caller that needs it
 	initErr     error
 	initFailed  bool // there can be no conversation; if initErr is set and this is not, the agent does not know initialize
 
@@ -130,7 +130,6 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 		readDone:    make(chan struct{}),
 		settled:     make(chan struct{}),
 		initialized: make(chan struct{}),
-		initAnswer:  &wire.InitializeResponse{},
 		turnNews:    make(chan struct{}),
 	}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())

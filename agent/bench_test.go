@@ -105,7 +105,7 @@ func TestIdleConversation(t *testing.T) {
 	if goroutines > 3.1 {
 		t.Errorf("an idle conversation has %.2f goroutines, want the readers of both ends and the owner of the conversation", goroutines)
 	}
-	if heap > 56_000 || heap+stack > 85_000 {
+	if heap > 48_000 || heap+stack > 75_000 {
 		t.Errorf("an idle conversation needs %.0f bytes of the heap and %.0f of stacks", heap, stack)
 	}
 }

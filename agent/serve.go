@@ -165,30 +165,12 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 	code := 0
 	var ended atomic.Bool         // the input or the conversation
 	served := make(chan struct{}) // closed when the input has ended and all of it was handled
-	go func() {
+	go func() {                   // waits for long: functions with more variables need a larger stack
 		err := s.read(lines)
-		if ended.Swap(true) {
-			return
+		if !ended.Swap(true) {
+			code = s.inputEnded(ctx, err, cancel)
+			close(served)
 		}
-		defer close(served)
-		if err != nil {
-			// The running turn still gets its result.
-			fmt.Fprintln(stderr, err)
-			cancel(err)
-			code = 1
-		}
-		if s.keepsTurns.Load() {
-			conv.Do(func() {
-				if conv.Busy() {
-					s.cutOff()
-					cancel(errHostGone)
-				}
-			})
-		}
-		s.hostGone()
-		s.finishJobs(ctx)
-		s.ends.Wait()
-		conv.Do(conv.EndInput)
 	}()
 	crash := s.run(run)
 	if ended.Swap(true) {
@@ -210,6 +192,30 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 		}
 	}
 	set.close()
+	return code
+}
+
+// inputEnded ends the conversation after its last line. err is why that line cannot be handled, and
+// cancel ends the running turn. It returns the exit status.
+func (s *server) inputEnded(ctx context.Context, err error, cancel context.CancelCauseFunc) (code int) {
+	if err != nil {
+		// The running turn still gets its result.
+		fmt.Fprintln(s.stderr, err)
+		cancel(err)
+		code = 1
+	}
+	if s.keepsTurns.Load() {
+		s.conv.Do(func() {
+			if s.conv.Busy() {
+				s.cutOff()
+				cancel(errHostGone)
+			}
+		})
+	}
+	s.hostGone()
+	s.finishJobs(ctx)
+	s.ends.Wait()
+	s.conv.Do(s.conv.EndInput)
 	return code
 }
 

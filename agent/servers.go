@@ -109,13 +109,16 @@ func (s *server) watchServers() (end func()) {
 	if n.fresh {
 		n.busy = n.begin(s.tellServers)
 	}
-	slow := time.AfterFunc(slowServer, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.begin(func() { s.reportServers(true) })
-	})
+	stop := func() bool { return false }
+	if s.printsServers() {
+		stop = time.AfterFunc(slowServer, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.begin(func() { s.reportServers(true) })
+		}).Stop
+	}
 	return func() {
-		slow.Stop()
+		stop()
 		n.mu.Lock()
 		n.on = false
 		n.mu.Unlock()
@@ -150,10 +153,13 @@ func (s *server) tellServers() {
 	}
 }
 
+// printsServers reports whether the state of MCP servers is printed.
+func (s *server) printsServers() bool { return s.set.flags.InputFormat != "stream-json" }
+
 // reportServers prints to standard error which MCP servers failed, each once, and which the turn
 // waits for. A host that uses the protocol finds the same in init and mcp_status.
 func (s *server) reportServers(waiting bool) {
-	if s.set.flags.InputFormat == "stream-json" {
+	if !s.printsServers() {
 		return
 	}
 	s.mu.Lock()

@@ -230,13 +230,10 @@ func (set *setup) tools() []tool.Tool {
 			}
 		}
 	}
-	var tools []tool.Tool
-	for _, t := range all {
-		if spec := t.Spec(); set.offered(append([]string{spec.Name}, spec.Aliases...)...) {
-			tools = append(tools, t)
-		}
-	}
-	return tools
+	return slices.DeleteFunc(all, func(t tool.Tool) bool {
+		spec := t.Spec()
+		return !set.offered(append([]string{spec.Name}, spec.Aliases...)...)
+	})
 }
 
 // offered reports whether the flags allow the model a tool, by any of its names.

@@ -68,7 +68,8 @@ func (c *Conversation) runTurn(ctx context.Context, p *prompt) {
 	if c.sub != nil && c.sub.PromptID != "" {
 		t.promptID = c.sub.PromptID
 	}
-	c.hooks.promptID.Store(&t.promptID)
+	id := t.promptID // a pointer into the turn would keep all of it
+	c.hooks.promptID.Store(&id)
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
 	defer t.cancel(nil)
 	c.turn = t

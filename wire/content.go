@@ -234,7 +234,7 @@ func (n *Names) decodeWire(x item) (faithful bool, err error) {
 	if x.kind() != '[' {
 		return false, errShape
 	}
-	*n = Names{}
+	*n = make(Names, 0, x.length())
 	faithful = true
 	x.elements(func(x item) bool {
 		switch x.kind() {
