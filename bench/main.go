@@ -24,6 +24,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +56,20 @@ func run(args []string) error {
 	n := fs.Int("n", 9, "runs of each measure")
 	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, others, inside, sessions, search, scale, acp, serve")
 	write := fs.String("write", "", "write the tables to this `FILE`, and the pictures to img beside it")
+	limit := fs.Duration("limit", 20*time.Minute, "after half of this time the rest is measured three times, and after all of it not at all")
+	profile := fs.String("profile", "", "write the processor profile of this process to `FILE`, for go tool pprof; PARLEY_PROFILE does the same for bench/sdk")
 	fs.Parse(args)
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
 	if bin == "" || peers == "" {
 		return errors.New("start it with make bench: PARLEY_BENCH_BIN and PARLEY_PEERS say what to run")
@@ -63,7 +77,7 @@ func run(args []string) error {
 	official := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+nodeArch(), "claude")
 	ours := filepath.Join(bin, "parley")
 	b := &board{w: os.Stdout, last: readRun(lastRun)}
-	begun := false
+	begun, start := false, time.Now()
 	for _, m := range measures {
 		if *only != "" && m.name != *only {
 			continue
@@ -80,22 +94,28 @@ func run(args []string) error {
 	}
 	for _, s := range []struct {
 		name string
-		run  func() error
+		run  func(n int) error
 	}{
-		{"agent", func() error { return compareAgents(b, official, ours, filepath.Join(bin, "bare"), *n) }},
-		{"others", func() error { return compareOthers(b, official, ours, os.Getenv("PARLEY_SERVERS"), *n) }},
-		{"inside", func() error { return measureInside(b, *n) }},
-		{"scale", func() error { return compareScale(b, official, ours) }},
-		{"sessions", func() error { return compareSessions(b, official, ours, peers, *n) }},
-		{"search", func() error { return compareSearch(b, *n) }},
-		{"acp", func() error { return compareEditors(b, official, ours, peers, *n) }},
-		{"serve", func() error { return compareServers(b, ours, os.Getenv("PARLEY_SERVERS"), *n) }},
+		{"agent", func(n int) error { return compareAgents(b, official, ours, filepath.Join(bin, "bare"), n) }},
+		{"others", func(n int) error { return compareOthers(b, official, ours, os.Getenv("PARLEY_SERVERS"), n) }},
+		{"inside", func(n int) error { return measureInside(b, n) }},
+		{"scale", func(n int) error { return compareScale(b, official, ours) }},
+		{"sessions", func(n int) error { return compareSessions(b, official, ours, peers, n) }},
+		{"search", func(n int) error { return compareSearch(b, n) }},
+		{"acp", func(n int) error { return compareEditors(b, official, ours, peers, n) }},
+		{"serve", func(n int) error { return compareServers(b, ours, os.Getenv("PARLEY_SERVERS"), n) }},
 	} {
 		if *only != "" && *only != s.name || s.name == "serve" && os.Getenv("PARLEY_SERVERS") == "" {
 			continue
 		}
-		began := time.Now()
-		if err := s.run(); err != nil {
+		began, runs := time.Now(), *n
+		if spent := began.Sub(start); spent > *limit {
+			fmt.Printf("%s is not measured: %.0f minutes are over\n", s.name, limit.Minutes())
+			continue
+		} else if s.name == "acp" || s.name == "serve" || spent > *limit/2 {
+			runs = min(runs, 3)
+		}
+		if err := s.run(runs); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		fmt.Printf("%s took %.0f s\n", s.name, time.Since(began).Seconds())
@@ -108,9 +128,7 @@ func run(args []string) error {
 			return err
 		}
 	}
-	if missed := b.missed(); missed > 0 {
-		fmt.Printf("\n%d missed\n", missed)
-	}
+	fmt.Printf("\n%d missed; it took %.1f minutes\n", b.missed(), time.Since(start).Minutes())
 	return nil
 }
 

@@ -24,6 +24,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,12 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "echo" {
 		io.Copy(os.Stdout, os.Stdin)
 		return
+	}
+	if name := os.Getenv("PARLEY_PROFILE"); name != "" {
+		if f, err := os.Create(name); err == nil {
+			pprof.StartCPUProfile(f)
+			defer pprof.StopCPUProfile()
+		}
 	}
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "sdk:", err)
