@@ -26,8 +26,9 @@ type queue struct {
 	memory int64 // limit of what is held in memory
 	total  int64 // limit in total
 
-	batch []entry // taken from items; used only by the consumer
-	next  int
+	batch    []entry // taken from items; used only by the consumer
+	next     int
+	released int // before it, release has returned all blocks
 
 	mu      sync.Mutex
 	items   []entry // after batch
@@ -332,7 +333,7 @@ func (q *queue) nextEntry() (e entry, state int, err error) {
 	}
 	q.taken = 0
 	if cap(q.batch) > 1<<14 {
-		q.batch, q.next = nil, 0
+		q.batch, q.next, q.released = nil, 0, 0
 	}
 	if q.spill.size > 0 {
 		e, err := q.spill.read()
@@ -354,14 +355,14 @@ func (q *queue) nextEntry() (e entry, state int, err error) {
 func (q *queue) release() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i := range q.batch[:q.next] {
-		if b := q.batch[i].block; b != nil {
-			q.batch[i].block = nil
-			q.unref(b)
+	for ; q.released < q.next; q.released++ {
+		if e := &q.batch[q.released]; e.block != nil {
+			q.unref(e.block)
+			e.block = nil
 		}
 	}
 	if q.next == len(q.batch) {
-		q.batch, q.next, q.taken = q.batch[:0], 0, 0
+		q.batch, q.next, q.released, q.taken = q.batch[:0], 0, 0, 0
 	}
 	if b := q.block; b != nil && b.left == 1 {
 		q.block = nil

@@ -140,6 +140,25 @@ func TestQueueBehind(t *testing.T) {
 	}
 }
 
+// TestQueueReleasesOnce reads a batch of decoded messages, which a consumer that is behind gets: each
+// of them is visited once, not again at each message after it.
+func TestQueueReleasesOnce(t *testing.T) {
+	q := newQueue(16<<20, 64<<20)
+	for range 100 {
+		if err := q.push(&wire.Result{}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		if _, err := q.pop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if q.released != q.next || i < 99 && q.next != i+1 {
+			t.Fatalf("after %d messages, %d of %d are released", i+1, q.released, q.next)
+		}
+	}
+}
+
 // TestQueueFilesShrink checks that the space of what was read is freed even if the
 // queue never becomes empty.
 func TestQueueFilesShrink(t *testing.T) {
