@@ -59,17 +59,10 @@ func run(args []string) error {
 	limit := fs.Duration("limit", 20*time.Minute, "after half of this time the rest is measured three times, and after all of it not at all")
 	profile := fs.String("profile", "", "write the processor profile of this process to `FILE`, for go tool pprof; PARLEY_PROFILE does the same for bench/sdk")
 	fs.Parse(args)
-	if *profile != "" {
-		f, err := os.Create(*profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
+	if err := startProfile(*profile); err != nil {
+		return err
 	}
+	defer pprof.StopCPUProfile()
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
 	if bin == "" || peers == "" {
 		return errors.New("start it with make bench: PARLEY_BENCH_BIN and PARLEY_PEERS say what to run")
@@ -95,15 +88,16 @@ func run(args []string) error {
 	for _, s := range []struct {
 		name string
 		run  func(n int) error
+		few  bool // it is measured at most three times
 	}{
-		{"agent", func(n int) error { return compareAgents(b, official, ours, filepath.Join(bin, "bare"), n) }},
-		{"others", func(n int) error { return compareOthers(b, official, ours, os.Getenv("PARLEY_SERVERS"), n) }},
-		{"inside", func(n int) error { return measureInside(b, n) }},
-		{"scale", func(n int) error { return compareScale(b, official, ours) }},
-		{"sessions", func(n int) error { return compareSessions(b, official, ours, peers, n) }},
-		{"search", func(n int) error { return compareSearch(b, n) }},
-		{"acp", func(n int) error { return compareEditors(b, official, ours, peers, n) }},
-		{"serve", func(n int) error { return compareServers(b, ours, os.Getenv("PARLEY_SERVERS"), n) }},
+		{"agent", func(n int) error { return compareAgents(b, official, ours, filepath.Join(bin, "bare"), n) }, false},
+		{"others", func(n int) error { return compareOthers(b, official, ours, os.Getenv("PARLEY_SERVERS"), n) }, false},
+		{"inside", func(n int) error { return measureInside(b, n) }, false},
+		{"scale", func(n int) error { return compareScale(b, official, ours) }, false},
+		{"sessions", func(n int) error { return compareSessions(b, official, ours, peers, n) }, false},
+		{"search", func(n int) error { return compareSearch(b, n) }, false},
+		{"acp", func(n int) error { return compareEditors(b, official, ours, peers, n) }, true},
+		{"serve", func(n int) error { return compareServers(b, ours, os.Getenv("PARLEY_SERVERS"), n) }, true},
 	} {
 		if *only != "" && *only != s.name || s.name == "serve" && os.Getenv("PARLEY_SERVERS") == "" {
 			continue
@@ -112,7 +106,7 @@ func run(args []string) error {
 		if spent := began.Sub(start); spent > *limit {
 			fmt.Printf("%s is not measured: %.0f minutes are over\n", s.name, limit.Minutes())
 			continue
-		} else if s.name == "acp" || s.name == "serve" || spent > *limit/2 {
+		} else if s.few || spent > *limit/2 {
 			runs = min(runs, 3)
 		}
 		if err := s.run(runs); err != nil {
@@ -130,6 +124,18 @@ func run(args []string) error {
 	}
 	fmt.Printf("\n%d missed; it took %.1f minutes\n", b.missed(), time.Since(start).Minutes())
 	return nil
+}
+
+// startProfile writes the profile of this process to a file, unless it has no name.
+func startProfile(file string) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return pprof.StartCPUProfile(f)
 }
 
 // A measure is one comparison of both SDKs.
