@@ -82,7 +82,7 @@ func TestHookKinds(t *testing.T) {
 		{"prompt objects", `{"type":"prompt","prompt":"Is it safe?"}`, judge(`{"ok":false,"reason":"it touches"}`), false, "it touches"},
 		{"prompt babbles", `{"type":"prompt","prompt":"Is it safe?"}`, judge(`Sure!`), false, "in place of"},
 		{"agent agrees", `{"type":"agent","prompt":"Is it safe?"}`, judge(`{"ok":true}`), true, ""},
-		{"agent objects", `{"type":"agent","prompt":"Is it safe? $ARGUMENTS"}`, judge(`{"ok":false,"reason":"it touches"}`), false, "Agent hook condition was not met: it touches"},
+		{"agent objects", `{"type":"agent","prompt":"Is it safe? $ARGUMENTS"}`, judge(`{"ok":false,"reason":"it touches"}`), false, "hook error: Agent hook condition was not met: it touches"},
 		{"agent fails", `{"type":"agent","prompt":"Is it safe?"}`, parleytest.Fail(400), false, "400"},
 		{"no such server", `{"type":"mcp_tool","server":"nobody","tool":"check","input":{"c":"${tool_input.command}"}}`, nil, false, "nobody"},
 	} {
