@@ -431,11 +431,17 @@ turn
 	say "Wait\n\nnow"
 	call Bash {"command": "until test -e gate; do sleep 0.05; done"}
 turn
-	expect user y
 	call Bash {"command": "touch made.txt"}
 turn
+	expect user y
+	expect tool-error
+	say "Not made. You said y."
+or
 	expect tool-error
 	say Not made.
+turn
+	expect user y
+	say You said y.
 `, "--allowedTools", "Bash(until:*),Bash(sleep:*),Bash(test:*)")
 	k.see("> ")
 	k.typeIn("go\n")
@@ -446,6 +452,7 @@ turn
 	k.see("answer > ")
 	k.typeIn("n\n")
 	k.see("Not made.")
+	k.see("You said y.") // in this turn, or in one of its own if it arrived late
 	k.see("> ")
 	k.typeIn(ctrlD)
 	if status, screen := k.ends(); status != 0 {
