@@ -574,9 +574,7 @@ func TestOldProbesAreRemoved(t *testing.T) {
 	}
 	w := NewWall(WallOptions{})
 	defer w.Close()
-	if err := w.Ready(); err != nil {
-		t.Skip(err)
-	}
+	w.attack() // whatever its result is
 	names, err := filepath.Glob(filepath.Join(tmp, "*"))
 	if err != nil || !slices.Equal(names, []string{other, now}) {
 		t.Errorf("%v, %v are left", names, err)

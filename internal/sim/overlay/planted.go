@@ -60,7 +60,7 @@ var Planted = []Bug{
 	{"a question is not cancelled when its turn stops", []Edit{{"agent/serve.go", "\tfor _, r := range ended {\n\t\ts.Emit(", "\tfor _, r := range ended {\n\t\tif BUG {\n\t\t\tbreak\n\t\t}\n\t\ts.Emit("}}},
 	{"the agent answers a control request twice", []Edit{{"agent/serve.go", "\ts.Emit(&wire.ControlResponse{Response: r})\n", "\ts.Emit(&wire.ControlResponse{Response: r})\n\tif BUG {\n\t\ts.Emit(&wire.ControlResponse{Response: r})\n\t}\n"}}},
 	{"the host answers a control request twice", []Edit{{"session.go", "\terr = s.out.write(&wire.ControlResponse{Response: r})\n", "\tif BUG {\n\t\ts.out.write(&wire.ControlResponse{Response: r})\n\t}\n\terr = s.out.write(&wire.ControlResponse{Response: r})\n"}}},
-	{"the writer of the host is not woken", []Edit{{"outbox.go", "} else if len(o.frames) > 0 || o.ended {", "} else if (len(o.frames) > 0 || o.ended) && OK {"}}},
+	{"the writer of the host is not woken", []Edit{{"outbox.go", "\t\to.err = err\n\t}\n\to.poke()\n\to.mu.Unlock()\n\treturn err\n", "\t\to.err = err\n\t}\n\tif OK {\n\t\to.poke()\n\t}\n\to.mu.Unlock()\n\treturn err\n"}}},
 	{"control waits behind data", []Edit{{"queue.go", "\tif q.size > paceSize && !q.slow {\n", "\tfor BUG && q.size > 0 && q.closed == nil {\n\t\tq.wake()\n\t\tq.mu.Unlock()\n\t\t<-q.took\n\t\tq.mu.Lock()\n\t}\n\tif q.size > paceSize && !q.slow {\n"}}},
 	{"a stopped stream leaves a goroutine behind", []Edit{{"engine/internal/ask/ask.go", "\t\tselect {\n\t\tcase items <- it:\n", "\t\tif BUG {\n\t\t\titems <- it\n\t\t}\n\t\tselect {\n\t\tcase items <- it:\n"}}},
 
