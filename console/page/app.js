@@ -100,6 +100,7 @@ addEventListener('keydown', event => {
     const el = document.getElementById('prompt') ?? document.getElementById('search');
     if (el) { event.preventDefault(); el.focus(); }
   } else if (event.key === 'Escape' && screen instanceof Session) location.hash = '#/';
+  else if (/^(Home|End)$/.test(event.key) && screen?.list?.scroller.offsetHeight) { event.preventDefault(); screen.list.edge(event.key === 'End'); }
 });
 addEventListener('unhandledrejection', event => notice(event.reason?.message ?? 'Something went wrong.'));
 

@@ -68,7 +68,6 @@ const act = {
   reason(c) { document.getElementById('reason-' + c.ask.id)?.focus(); },
 };
 
-// answerOf returns the body of an answer with yes or no.
 function answerOf(c, yes) {
   const req = c.ask.request;
   if (c.ask.kind === 'elicitation') return {response: yes ? {action: 'accept', ...(req.requested_schema ? {content: c.fields} : {})} : {action: 'decline'}};
@@ -103,7 +102,6 @@ export function key(event) {
   return true;
 }
 
-// card shows a question. again draws it anew.
 export function card(ask, session, again) {
   const c = cardOf(ask, session, again), req = ask.request ?? {};
   const rules = may('drive') ? updatesOf(ask) : [];

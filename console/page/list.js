@@ -110,6 +110,13 @@ export class List {
     this.schedule();
   }
 
+  // edge goes to an end at once. On the way there that a browser animates, layout would stop it.
+  edge(end) {
+    this.scroller.scrollTop = end ? this.scroller.scrollHeight : 0;
+    this.stick = end;
+    this.schedule();
+  }
+
   close() {
     this.sizes.disconnect();
     cancelAnimationFrame(this.frame);

@@ -240,7 +240,6 @@ function kindOf(block) {
   return undefined;
 }
 
-// patchOf returns the lines of a change of a file.
 function patchOf(r) {
   const lines = [];
   for (const h of r.structuredPatch) {
