@@ -22,7 +22,7 @@ func git(a *argv, args []Word, at int) {
 	if !sub.word.Static() {
 		s.blur("what git does is only known at run time")
 	} else if !IsGitCommand(sub.word.Text()) {
-		s.blur("" + sub.word.Text() + " may be a git alias")
+		s.blur(sub.word.Text() + " may be a git alias")
 	}
 	c.Loose = true
 	for _, o := range a.operands[1:] {
@@ -224,7 +224,7 @@ func gitExecEffect(a *argv, w Word, i, _ int) {
 	}
 	a.riskIf(true, i)
 	a.s.use(File{Word: w, Kind: Write, Via: "git", Loose: true, Deep: true})
-	a.s.blur("git is told where to find its programs")
+	a.s.blur("it changes where git finds its programs")
 }
 
 // gitRunKeys are parts of the names of settings whose values are executed.
@@ -241,7 +241,7 @@ func gitConfigEffect(a *argv, w Word, i, _ int) {
 	s.guess(v) // some program or file, whatever the key is
 	s.call(&Call{Args: []Word{Literal("git"), Literal(key), Literal(v)}, Via: "git -c", Guess: true})
 	if !w.Static() || strings.HasPrefix(a.c.Args[i].Text(), "--config-env") || strings.HasPrefix(key, "alias.") || strings.HasPrefix(key, "include") {
-		s.blur("git is given configuration that can redefine its commands")
+		s.blur("it sets git configuration that can redefine commands")
 	}
 	if strings.HasPrefix(v, "!") || strings.HasPrefix(key, "filter.") || strings.HasPrefix(key, "alias.") ||
 		slices.ContainsFunc(gitRunKeys, func(part string) bool { return strings.Contains(key, part) }) {
