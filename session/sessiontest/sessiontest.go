@@ -182,17 +182,23 @@ func orderOfAppends(t *testing.T, s session.Store) {
 		want = append(want, e)
 		appendTo(t, log, e)
 		if i%10 == 9 {
-			shut(t, log)
-			next, h, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			same(t, h.Entries, want)
-			log = next
+			log = openAgain(t, s, log, id, want)
 		}
 	}
 	shut(t, log)
 	same(t, reopen(t, s, id).Entries, want)
+}
+
+// openAgain closes a log, opens it, and compares its entries.
+func openAgain(t *testing.T, s session.Store, log session.Log, id string, want []*session.Entry) session.Log {
+	t.Helper()
+	shut(t, log)
+	next, h, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, h.Entries, want)
+	return next
 }
 
 // The order of a log does not depend on the clock, which may jump ahead and back.
@@ -207,13 +213,7 @@ func clockJumps(t *testing.T, s session.Store) {
 		parent = e.UUID
 		want = append(want, e)
 		appendTo(t, log, e)
-		shut(t, log)
-		next, h, err := session.Open(t.Context(), s, id, Meta("", "/src/a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		same(t, h.Entries, want)
-		log = next
+		log = openAgain(t, s, log, id, want)
 	}
 	shut(t, log)
 	infos, err := session.List(t.Context(), s, nil)
