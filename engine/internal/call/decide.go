@@ -417,12 +417,10 @@ func (s *run) question() *wire.CanUseTool {
 	var in struct {
 		Description string `json:"description"`
 		Command     string `json:"command"`
-		FilePath    string `json:"file_path"`
-		Notebook    string `json:"notebook_path"`
 		Pattern     string `json:"pattern"`
 	}
 	json.Unmarshal(s.input, &in)
-	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, in.FilePath), ShortPath(s.Env, in.Notebook), in.Pattern)
+	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, s.filePath()), in.Pattern)
 	if sk, ok := s.Tool.(interface{ About(json.RawMessage) string }); ok {
 		q.Description = sk.About(s.input)
 	}
