@@ -127,7 +127,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	follow := []string{text}
 	t.mu.Lock()
 	if t.loaded[s.Name] {
-		follow = []string{"(Re-invocation of /" + s.Name + ": the skill was loaded before. Its arguments and the output of its commands below are new.)", text}
+		follow = []string{"You loaded the skill " + s.Name + " before. What follows has new arguments, and new output of its commands.", text}
 	}
 	if t.loaded == nil {
 		t.loaded = map[string]bool{}

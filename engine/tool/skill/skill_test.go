@@ -50,7 +50,7 @@ func TestSkill(t *testing.T) {
 	if out := r.Structured.(*skill.Output); !out.Success || out.CommandName != "pdf" || len(out.AllowedTools) != 1 {
 		t.Errorf("%+v", out)
 	}
-	if r, err = call(`{"skill":"pdf","args":"c"}`); err != nil || len(r.Follow) != 2 || !strings.HasPrefix(r.Follow[0], "(Re-invocation of /pdf") || !strings.HasSuffix(r.Follow[1], "with c") {
+	if r, err = call(`{"skill":"pdf","args":"c"}`); err != nil || len(r.Follow) != 2 || !strings.HasPrefix(r.Follow[0], "You loaded the skill pdf before.") || !strings.HasSuffix(r.Follow[1], "with c") {
 		t.Errorf("the second time: %v, %+v", err, r)
 	}
 	if _, err := call(`{"skill":"nope"}`); err == nil || !strings.Contains(err.Error(), "broken, pdf") {
