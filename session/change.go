@@ -170,7 +170,7 @@ func remove(root *os.Root, p place) error {
 		return fmt.Errorf("session: %w", err)
 	}
 	if err := root.RemoveAll(path.Join(p.project, p.id)); err != nil {
-		return fmt.Errorf("session: the log is gone, but not what was beside it: %w", err)
+		return fmt.Errorf("session: the log was removed, but not its other files: %w", err)
 	}
 	return nil
 }

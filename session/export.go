@@ -150,7 +150,7 @@ func Import(ctx context.Context, s Store, r io.ReadSeeker, opts *ImportOptions) 
 // record.
 func readExport(ctx context.Context, r io.Reader, take func(sub string, record json.RawMessage) error) (Key, error) {
 	bad := func(err error) (Key, error) {
-		return Key{}, fmt.Errorf("session: this is no whole exported session: %w", err)
+		return Key{}, fmt.Errorf("session: this is not a complete exported session: %w", err)
 	}
 	z, err := gzip.NewReader(r)
 	if err != nil {
@@ -177,12 +177,12 @@ func readExport(ctx context.Context, r io.Reader, take func(sub string, record j
 				return bad(errors.New("its first line is another"))
 			}
 			if line.Version != 1 {
-				return Key{}, fmt.Errorf("session: the file is of version %d, and this program knows 1: take a newer one", line.Version)
+				return Key{}, fmt.Errorf("session: the file has version %d; this program supports version 1. Use a newer program", line.Version)
 			}
 			key = Key{Project: line.Project, Session: line.Session}
 		case line.End != nil:
 			if *line.End != n {
-				return bad(fmt.Errorf("it holds %d records, and should %d", n, *line.End))
+				return bad(fmt.Errorf("it has %d records instead of %d", n, *line.End))
 			}
 			if n == 0 {
 				return bad(errors.New("it holds nothing"))

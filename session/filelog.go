@@ -220,7 +220,7 @@ func (l *fileLog) write(lines []byte, sync bool) (broken bool, err error) {
 	if err != nil {
 		if n > 0 {
 			if undo := l.undo(int64(n)); undo != nil {
-				return true, fmt.Errorf("session: %w; and taking it back: %w", err, undo)
+				return true, fmt.Errorf("session: %w; undoing it failed: %w", err, undo)
 			}
 		}
 		return false, fmt.Errorf("session: %w", err)

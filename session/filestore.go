@@ -325,7 +325,7 @@ func (f *Files) Delete(ctx context.Context, key Key) error {
 			return nil
 		}
 		if err := root.RemoveAll(key.String()); err != nil {
-			return fmt.Errorf("session: the log is gone, but not what was beside it: %w", err)
+			return fmt.Errorf("session: the log was removed, but not its other files: %w", err)
 		}
 		if p, ok := f.oldPlace(key.Session); ok && p.project == key.Project {
 			return f.removeOld(key.Session)

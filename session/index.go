@@ -38,6 +38,11 @@ type jsonSpan struct {
 	Len int   `json:"len"`
 }
 
+// below reports whether a span ends before a position. A sum could overflow.
+func (s jsonSpan) below(end int64) bool {
+	return s.Off >= 0 && s.Len > 0 && s.Off <= end && int64(s.Len) <= end-s.Off
+}
+
 func indexName(p place) string { return path.Join(p.project, p.id, "index.json") }
 
 // boundarySum returns the checksum with which an index identifies its log.
@@ -61,12 +66,12 @@ func readIndex(root *os.Root, p place, r io.ReaderAt, size int64) *index {
 		return nil
 	}
 	for _, s := range x.Loose {
-		if s.Off < 0 || s.Len <= 0 || s.Off+int64(s.Len) > x.Boundary {
+		if !s.below(x.Boundary) {
 			return nil
 		}
 	}
 	for _, s := range x.Kept {
-		if s.Off < 0 || s.Len <= 0 || s.Off+int64(s.Len) > x.Boundary {
+		if !s.below(x.Boundary) {
 			return nil
 		}
 	}

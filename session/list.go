@@ -33,7 +33,7 @@ type Info struct {
 	Size         int64     // of its file
 	CustomTitle  string    // the title that was set
 	FirstPrompt  string
-	GitBranch    string // at its end
+	GitBranch    string // at its end; "HEAD" outside of repositories
 	Cwd          string // at its start
 	Tag          string
 	Entrypoint   string // such as "cli" or "sdk-ts"
@@ -42,6 +42,14 @@ type Info struct {
 	Programmatic bool   // a program started it through an SDK
 
 	aiTitle string
+}
+
+// Branch returns the branch to show to a person. It is empty if the session has none.
+func (i *Info) Branch() string {
+	if i.GitBranch == "HEAD" {
+		return ""
+	}
+	return i.GitBranch
 }
 
 // List returns sessions, newest first and without duplicate ids. Of a long log only the

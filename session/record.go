@@ -337,7 +337,7 @@ func decodeEntry(line []byte) (*Entry, Meta, error) {
 	if tok, err := d.ReadToken(); err != nil {
 		return nil, meta, err
 	} else if tok.Kind() != '{' {
-		return nil, meta, errors.New("session: a line that is no object")
+		return nil, meta, errors.New("session: a line is not an object")
 	}
 	type member struct {
 		name  string

@@ -3,8 +3,8 @@
 // not happen.
 //
 // A [Store] stores the records: [Files] below a directory, in the same places and format as
-// the official CLI, whose sessions it also reads; [Memory] in memory. Package sessiontest
-// tests what every store must guarantee; a database needs six methods to be one. The
+// the official CLI, whose sessions it also reads; [Memory] in memory. A database
+// becomes a store by six methods, and package sessiontest tests its guarantees. The
 // functions of this package work with any of them: [Create] and [Open] are for an agent,
 // [List], [Stat], [Messages], [Rename], [Fork], [Export] and so on are for programs that
 // show sessions to people.

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"strings"
 	"time"
+
+	"github.com/parley-go/parley/internal/rawjson"
 )
 
 // ErrLeaseLost means that another process has become the writer of a session, because
@@ -86,6 +88,13 @@ func (k Key) String() string {
 	return k.Project + "/" + k.Session + "/" + k.Sub
 }
 
+// ParseKey is the inverse of [Key.String]. It does not check the key.
+func ParseKey(text string) (k Key) {
+	k.Project, text, _ = strings.Cut(text, "/")
+	k.Session, k.Sub, _ = strings.Cut(text, "/")
+	return k
+}
+
 // Check returns an error unless a store may use the key: a project that is a single
 // name, the id of a session, and a part that stays below it. Stores call it, since keys
 // may be untrusted.
@@ -136,7 +145,10 @@ var errNoObject = errors.New("it is no JSON object")
 // RecordUUID returns the uuid of a record, with which a store recognizes a record that
 // it already contains, or "".
 func RecordUUID(record json.RawMessage) string {
-	var r struct {
+	if id := rawjson.String(record, "uuid"); id != "" {
+		return id
+	}
+	var r struct { // its name may be written with escapes
 		UUID string `json:"uuid"`
 	}
 	if bytes.Contains(record, []byte(`uuid"`)) || bytes.Contains(record, []byte(`\u`)) {

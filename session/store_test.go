@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"encoding/json"
 	"os"
 	"testing"
 
@@ -30,4 +31,22 @@ func TestFiles(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	sessiontest.Run(t, func(*testing.T) session.Store { return &session.Memory{} })
+}
+
+// TestRecordUUID reads uuids that are written in different ways.
+func TestRecordUUID(t *testing.T) {
+	for record, want := range map[string]string{
+		`{"type":"user","uuid":"a","parentUuid":"b"}`:      "a",
+		`{"message":{"uuid":"b"},"uuid" : "a"}`:            "a",
+		`{"uuid":"b","x":"<\u003e","uuid":"a"}`:            "a",
+		`{"uu\u0069d":"a"}`:                                "a",
+		`{"uuid":"\u0061"}`:                                "a",
+		`{"uuid":null}`:                                    "",
+		`{"message":{"uuid":"b"},"promptUuid":"c"}`:        "",
+		`{"toolUseResult":"\"uuid\":\"b\"","type":"user"}`: "",
+	} {
+		if got := session.RecordUUID(json.RawMessage(record)); got != want {
+			t.Errorf("%s: got %q, want %q", record, got, want)
+		}
+	}
 }

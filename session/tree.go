@@ -133,7 +133,7 @@ func readHead(d *jsontext.Decoder, line []byte) (head, error) {
 	if tok, err := d.ReadToken(); err != nil {
 		return h, err
 	} else if tok.Kind() != '{' {
-		return h, errors.New("session: a line that is no object")
+		return h, errors.New("session: a line is not an object")
 	}
 	for d.PeekKind() == '"' {
 		name, err := d.ReadValue()

@@ -40,13 +40,13 @@ func ExampleDialerFunc() {
 	inProcess := transport.DialerFunc(func(_ context.Context, spec transport.Spec) (transport.Conn, error) {
 		host, agent := transport.Pipe()
 		go func() {
-			fmt.Fprintln(agent, "flags", spec.Args)
+			fmt.Fprintln(agent, "flags", spec.Args())
 			agent.Exit(0, "")
 		}()
 		return host, nil
 	})
 
-	conn, err := inProcess.Dial(context.Background(), transport.Spec{Args: []string{"--verbose"}})
+	conn, err := inProcess.Dial(context.Background(), transport.Spec{Words: []string{"--verbose"}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -146,10 +146,12 @@ func (f *finder) onPath(name string) string {
 	if f.goos == "windows" {
 		list = ";"
 	}
+	seen := map[string]bool{} // go run adds a directory that is often there already
 	for _, dir := range strings.Split(path, list) {
-		if !filepath.IsAbs(dir) {
+		if !filepath.IsAbs(dir) || seen[dir] {
 			continue
 		}
+		seen[dir] = true
 		for _, n := range names {
 			p := filepath.Join(dir, n)
 			if f.usable(p, " (on PATH)") {

@@ -81,6 +81,7 @@ func TestFind(t *testing.T) {
 		{name: "parley", world: world{only("bin/parley"), env()}, want: "/bin/parley"},
 		{name: "relative PATH entries do not count", world: world{only("bin/claude"), env("PATH", "bin:.:")}, tried: []string{"/home/ann/.yarn/bin/claude"}},
 		{name: "no home", world: world{only("bin/claude"), env("HOME", "")}, want: "/bin/claude"},
+		{name: "a directory twice on PATH", world: world{nil, env("PATH", "/opt:/opt")}, tried: []string{"/opt/claude (on PATH)"}},
 		{name: "no PATH", world: world{nil, env("PATH", "")}, tried: []string{"claude on PATH (PATH is empty)"}},
 		{name: "unusable ones say why", world: world{fstest.MapFS{
 			"usr/local/bin/claude": plain, "usr/bin/claude": dir,
@@ -109,6 +110,9 @@ func TestFind(t *testing.T) {
 				var nf *NotFoundError
 				if !errors.As(err, &nf) || !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("a %T: %v", err, err)
+				}
+				if once := slices.Compact(slices.Sorted(slices.Values(nf.Tried))); len(once) != len(nf.Tried) {
+					t.Errorf("a place is listed twice: %q", nf.Tried)
 				}
 				for _, place := range tt.tried {
 					if !slices.Contains(nf.Tried, place) || !strings.Contains(err.Error(), place) {

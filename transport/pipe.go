@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,9 @@ var errEnded = errors.New("transport: the host closed the connection")
 //
 // The agent must call [Peer.Exit] last. Close of the host's end lets the agent read EOF,
 // cancels the agent's context after 5 seconds, and gives up after 5 more: a goroutine
-// cannot be killed, so Close cuts off its end and returns an error. When the context of
-// Close is done, Close skips the first wait and shortens the second to half a second.
+// cannot be killed, so Close cuts off its end and returns an error. [Peer.SetCloseTimeout]
+// changes both waits. When the context of Close is done, Close skips the first wait and
+// shortens the second to half a second.
 //
 // Pipe uses only channels, mutexes and timers, so it works under testing/synctest.
 func Pipe() (Conn, *Peer) {
@@ -51,6 +53,7 @@ type Peer struct {
 	mu     sync.Mutex
 	step   Step
 	exit   Exit
+	grace  time.Duration // for each step of Close; zero means defaultGrace
 	left   bool          // gone is closed
 	gone   chan struct{} // closed when exit is set
 	stderr *stderrSink   // nil unless Stderr was called
@@ -68,6 +71,14 @@ func (p *Peer) Stderr(line func(string)) io.Writer {
 		go p.stderr.close()
 	}
 	return p.stderr
+}
+
+// SetCloseTimeout sets how long each step of Close waits: a dialer passes
+// [Spec].CloseTimeout. Zero means 5 seconds.
+func (p *Peer) SetCloseTimeout(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.grace = d
 }
 
 // Read reads the host's input to the agent. It returns io.EOF when the host ended it.
@@ -213,10 +224,13 @@ func (c *pipeConn) shutdown() {
 		c.output.discard(nil)
 	}()
 	c.CloseWrite()
-	if !c.within(defaultGrace, 0) {
+	c.peer.mu.Lock()
+	grace := cmp.Or(c.peer.grace, defaultGrace)
+	c.peer.mu.Unlock()
+	if !c.within(grace, 0) {
 		c.peer.raise(StepTerminate)
 		c.peer.cancel(errEnded)
-		if !c.within(defaultGrace, hurriedGrace) {
+		if !c.within(grace, hurriedGrace) {
 			c.peer.raise(StepKill)
 			if c.peer.leave(Exit{Code: -1}) {
 				c.closeErr = errors.New("transport: the agent in this process did not stop after its context was cancelled: it was cut off and may still run")

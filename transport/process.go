@@ -39,11 +39,11 @@ import (
 // will have. A nil Spec.Env means the environment of this process.
 type Process struct {
 	// EOFGrace is how long Close waits for the command to end after its input was
-	// ended, before it sends SIGTERM. Zero means 5 seconds. It is generous because an
-	// agent writes the last lines of its transcript in this time.
+	// ended, before it sends SIGTERM. Zero means Spec.CloseTimeout, or 5 seconds. It is
+	// generous because an agent writes the last lines of its transcript in this time.
 	EOFGrace time.Duration
 	// TermGrace is how long Close waits after SIGTERM before it sends SIGKILL. Zero
-	// means 5 seconds.
+	// means Spec.CloseTimeout, or 5 seconds.
 	TermGrace time.Duration
 	// KillGrace is how long Close waits after SIGKILL before it gives up on a command
 	// that the system cannot end. Zero means 5 seconds.
@@ -102,12 +102,12 @@ func (p *Process) Dial(ctx context.Context, spec Spec) (Conn, error) {
 
 	cmd := &exec.Cmd{
 		Path: path,
-		Args: append([]string{path}, spec.Args...),
+		Args: append([]string{path}, spec.Args()...),
 		Env:  env.list(),
 		Dir:  spec.Dir,
 	}
 	c := &processConn{
-		settings: p.withDefaults(),
+		settings: p.withDefaults(&spec),
 		exited:   make(chan struct{}),
 		done:     make(chan struct{}),
 		hurry:    make(chan struct{}),
@@ -119,10 +119,10 @@ func (p *Process) Dial(ctx context.Context, spec Spec) (Conn, error) {
 	return c, nil
 }
 
-func (p *Process) withDefaults() Process {
+func (p *Process) withDefaults(spec *Spec) Process {
 	return Process{
-		EOFGrace:   cmp.Or(p.EOFGrace, defaultGrace),
-		TermGrace:  cmp.Or(p.TermGrace, defaultGrace),
+		EOFGrace:   cmp.Or(p.EOFGrace, spec.CloseTimeout, defaultGrace),
+		TermGrace:  cmp.Or(p.TermGrace, spec.CloseTimeout, defaultGrace),
 		KillGrace:  cmp.Or(p.KillGrace, defaultGrace),
 		Linger:     cmp.Or(p.Linger, defaultLinger),
 		StderrTail: cmp.Or(p.StderrTail, defaultStderrTail),

@@ -64,8 +64,8 @@ func TestSweepDuringExec(t *testing.T) {
 	for range 20 {
 		// The descendant first prints its process id to the pipe.
 		conn, err := new(Process).Dial(t.Context(), Spec{
-			Path: "/bin/sh",
-			Args: []string{"-c", setsid + ` sh -c 'echo $$; exec sleep 60 </dev/null >/dev/null 2>&1' &`},
+			Path:  "/bin/sh",
+			Words: []string{"-c", setsid + ` sh -c 'echo $$; exec sleep 60 </dev/null >/dev/null 2>&1' &`},
 		})
 		if err != nil {
 			t.Fatal(err)

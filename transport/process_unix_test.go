@@ -185,7 +185,7 @@ func peerSpec(mode string, args ...string) Spec {
 	}
 	// A program with the race detector sleeps for a second at its end unless configured
 	// otherwise.
-	return Spec{Path: exe, Args: args, Env: append(os.Environ(), peerKey+"="+mode, "GORACE=atexit_sleep_ms=0")}
+	return Spec{Path: exe, Words: args, Env: append(os.Environ(), peerKey+"="+mode, "GORACE=atexit_sleep_ms=0")}
 }
 
 // A step that a test reaches takes a moment, and one that it must not reach an hour: a
@@ -474,12 +474,12 @@ func TestProcessSlowConsumer(t *testing.T) {
 		<-conn.(*processConn).exited
 		testwait.Pause(100 * time.Millisecond)
 		r := bufio.NewReaderSize(slowReader{conn}, 8<<10)
-		if spec.Args != nil {
+		if spec.Words != nil {
 			defer syscall.Kill(readPids(t, r, 1)[0], syscall.SIGKILL)
 		}
 		rest, err := io.ReadAll(r)
 		if len(rest) != 40<<10+1 || err != nil {
-			t.Errorf("%v: read %d bytes, %v", spec.Args, len(rest), err)
+			t.Errorf("%v: read %d bytes, %v", spec.Words, len(rest), err)
 		}
 		wait(t, conn)
 	}
@@ -526,7 +526,7 @@ func TestProcessStderr(t *testing.T) {
 }
 
 func TestProcessStderrCallbackPanics(t *testing.T) {
-	spec := Spec{Path: "/bin/sh", Args: []string{"-c", "echo one >&2; echo two >&2; printf three >&2"}}
+	spec := Spec{Path: "/bin/sh", Words: []string{"-c", "echo one >&2; echo two >&2; printf three >&2"}}
 	var lines []string
 	spec.Stderr = func(line string) {
 		lines = append(lines, line)
@@ -635,7 +635,7 @@ func TestProcessKilledHost(t *testing.T) {
 	}
 	noLeaks(t)
 	spec := peerSpec("host", "group", "group quiet", "session quiet", "stay")
-	host := exec.Command(spec.Path, spec.Args...)
+	host := exec.Command(spec.Path, spec.Words...)
 	host.Env = spec.Env
 	host.Stderr = os.Stderr
 	out, err := host.StdoutPipe()
@@ -830,7 +830,7 @@ func TestProcessStartErrors(t *testing.T) {
 		{"not executable", Spec{Path: write("plain", "#!/bin/sh\n", 0o600)}, []string{"chmod"}, fs.ErrPermission, true},
 		{"wrong format", Spec{Path: write("noformat", "hello\n", 0o700)}, []string{"interpreter"}, syscall.ENOEXEC, true},
 		{"no interpreter", Spec{Path: write("badscript", "#!"+missing+"\n", 0o700)}, []string{"interpreter"}, fs.ErrNotExist, true},
-		{"NUL", Spec{Path: "/bin/sh", Args: []string{"a\x00b"}}, []string{"NUL"}, syscall.EINVAL, true},
+		{"NUL", Spec{Path: "/bin/sh", Words: []string{"a\x00b"}}, []string{"NUL"}, syscall.EINVAL, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			conn, err := patient.Dial(t.Context(), tt.spec)

@@ -110,7 +110,7 @@ func (a *attached) Dial(ctx context.Context, spec Spec) (Conn, error) {
 		return nil, err
 	}
 	const reason = "the agent of this Dialer already runs, so it cannot be started with "
-	for _, arg := range spec.Args {
+	for _, arg := range spec.Args() {
 		if !slices.Contains(streaming, arg) {
 			return nil, &SpecError{Option: "Dialer", Reason: reason + arg}
 		}

@@ -65,14 +65,14 @@ func TestAttach(t *testing.T) {
 	defer far.Exit(0, "")
 	d := Attach(conn)
 	for option, spec := range map[string]Spec{
-		"Path": {Path: "x"}, "Cwd": {Dir: "x"}, "CleanEnv": {Clean: true}, "Env": {Added: []string{"A=b"}}, "Dialer": {Args: []string{"--model=x"}},
+		"Path": {Path: "x"}, "Cwd": {Dir: "x"}, "CleanEnv": {Clean: true}, "Env": {Added: []string{"A=b"}}, "Dialer": {Flags: []Flag{{Name: "model", Values: []string{"x"}}}},
 	} {
 		var bad *SpecError
 		if _, err := d.Dial(t.Context(), spec); !errors.As(err, &bad) || bad.Option != option {
 			t.Errorf("%s: %v", option, err)
 		}
 	}
-	if got, err := d.Dial(t.Context(), Spec{Args: streaming, Env: []string{"A=b"}}); got != conn || err != nil {
+	if got, err := d.Dial(t.Context(), Spec{Words: streaming, Env: []string{"A=b"}}); got != conn || err != nil {
 		t.Errorf("Dial: %v, %v", got, err)
 	}
 	if _, err := d.Dial(context.Background(), Spec{}); err == nil {

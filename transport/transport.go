@@ -11,7 +11,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // ErrInputClosed is returned by Write after the input was ended or the peer
@@ -81,16 +84,44 @@ func (s Step) String() string {
 	return "Step(" + strconv.Itoa(int(s)) + ")"
 }
 
-// A Spec describes a connection by the parts of a command line. Dialers that start no
-// process interpret the arguments as the agent's flags.
+// A Spec describes a connection by the parts of a command line, which [Spec.Args] joins.
+// Dialers that start no process can apply the flags without joining them.
 type Spec struct {
 	Path   string            // the executable; empty means that the dialer finds one
-	Args   []string          // arguments, without the executable
+	Words  []string          // the first arguments, without the executable
+	Flags  []Flag            // the arguments after Words: the options of the agent
 	Env    []string          // the whole environment, "KEY=value"
 	Added  []string          // the entries of Env that the caller added, for dialers that do not use Env
 	Clean  bool              // Env inherits nothing from this process
 	Dir    string            // working directory; empty means that of this process
 	Stderr func(line string) // called for each line of standard error; may be nil
+
+	// CloseTimeout is how long Close waits for the agent to end by itself, and again after Close stopped it.
+	// Zero means that the dialer decides.
+	CloseTimeout time.Duration
+}
+
+// Args returns the arguments of the command line, without the executable.
+func (s Spec) Args() []string {
+	args := slices.Clone(s.Words)
+	for _, f := range s.Flags {
+		args = append(args, f.String())
+	}
+	return args
+}
+
+// A Flag is an option of an agent, by its name on a command line.
+type Flag struct {
+	Name   string   // without dashes
+	Values []string // nil if the flag has no value; several are the items of a list
+}
+
+// String returns the flag as an argument of a command line.
+func (f Flag) String() string {
+	if f.Values == nil {
+		return "--" + f.Name
+	}
+	return "--" + f.Name + "=" + strings.Join(f.Values, ",")
 }
 
 // A Dialer creates connections. Its Dial may be called many times, from several

@@ -7,7 +7,7 @@ import (
 
 // AgentDefinition describes a subagent that the model can delegate work to.
 type AgentDefinition struct {
-	Description     string          `json:"description"`              // tells the model when to use it
+	Description     string          `json:"description"`              // when the model should use it
 	Prompt          string          `json:"prompt"`                   // its system prompt
 	Tools           []string        `json:"tools,omitzero"`           // the tools it may use; nil means all
 	DisallowedTools []string        `json:"disallowedTools,omitzero"` // the tools it may not use

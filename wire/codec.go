@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -459,7 +460,7 @@ func decodeInt(x item, v reflect.Value) (bool, error) {
 		v.SetInt(n)
 		return text != "-0", nil
 	}
-	// 1.0 and 1e3 are integers too.
+	// 1.0 and 1e3 are also integers.
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 || v.OverflowInt(int64(f)) {
 		return false, errShape
@@ -788,7 +789,22 @@ func (p *plan) encodeExtra(dst []byte, o *Open, v reflect.Value) (_ []byte, err 
 // marshal is the MarshalJSON of every type.
 func marshal(v any) ([]byte, error) {
 	rv := reflect.ValueOf(v).Elem()
-	return codecOf(rv.Type()).enc(nil, rv)
+	return viaScratch(func(dst []byte) ([]byte, error) { return codecOf(rv.Type()).enc(dst, rv) })
+}
+
+// scratch holds buffers in which values are encoded whose size is not known before.
+var scratch = sync.Pool{New: func() any { return new([4 << 10]byte) }}
+
+// viaScratch calls encode with an empty buffer and returns a copy of the text. Growing a buffer from
+// nothing would allocate more than twice its size.
+func viaScratch(encode func(dst []byte) ([]byte, error)) ([]byte, error) {
+	buf := scratch.Get().(*[4 << 10]byte)
+	defer scratch.Put(buf)
+	text, err := encode(buf[:0])
+	if err != nil || len(text) == 0 || &text[0] != &buf[0] { // it did not fit
+		return text, err
+	}
+	return bytes.Clone(text), nil
 }
 
 // unmarshal is the UnmarshalJSON of every type; v is a pointer. Earlier fields are

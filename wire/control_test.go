@@ -580,3 +580,20 @@ func TestEveryField(t *testing.T) {
 		})
 	}
 }
+
+// TestStamp shows that an agent's message gets what it does not have.
+func TestStamp(t *testing.T) {
+	stamp := func(m wire.Message) {
+		wire.Stamp(m, func() string { return "new" }, "session", func() string { return "now" })
+	}
+	m := &wire.Assistant{}
+	if stamp(m); m.UUID != "new" || m.SessionID != "session" || m.Timestamp != "now" {
+		t.Errorf("got %q, %q, %q, want everything set", m.UUID, m.SessionID, m.Timestamp)
+	}
+	m = &wire.Assistant{}
+	m.UUID, m.SessionID, m.Timestamp = "u", "s", "t"
+	if stamp(m); m.UUID != "u" || m.SessionID != "s" || m.Timestamp != "t" {
+		t.Errorf("got %q, %q, %q, want them unchanged", m.UUID, m.SessionID, m.Timestamp)
+	}
+	stamp(&wire.ControlRequest{}) // has none of them
+}

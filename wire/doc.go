@@ -20,9 +20,9 @@
 // cannot hold; messages, content blocks, control requests, hook inputs and hook
 // outputs of unknown kinds are [*Unknown], [*UnknownBlock], [*UnknownRequest],
 // [*UnknownInput] and [*UnknownOutput]; enumerations are strings. A decoded value
-// encodes to JSON with the same meaning as what it was decoded from: an explicit
-// null, a zero that was written out and 1.0 for an integer included. Once a field
-// is changed, the field is what is encoded. The same holds for encoding/json.
+// encodes to JSON with the same meaning as its source. This includes an explicit null,
+// a zero that was written out, and 1.0 for an integer. If you change a field, the new
+// value is encoded. The same holds for encoding/json.
 //
 // Text that is not quite JSON is read as most peers read it: if a name occurs twice,
 // the last member counts, and U+FFFD replaces bytes that are not UTF-8.

@@ -169,7 +169,7 @@ type PermissionRequestInput struct {
 }
 
 // PermissionDeniedInput is the input of a hook that runs when a tool call was
-// denied.
+// denied after a model judged it, in mode "auto".
 type PermissionDeniedInput struct {
 	HookBase
 	ToolName  string          `json:"tool_name"`

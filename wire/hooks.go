@@ -25,7 +25,7 @@ const (
 	EventPostCompact         HookEvent = "PostCompact"         // after a conversation was compacted
 	EventNotification        HookEvent = "Notification"        // when the agent needs the attention of a person
 	EventPermissionRequest   HookEvent = "PermissionRequest"   // when a tool call needs permission, beside the request to the host
-	EventPermissionDenied    HookEvent = "PermissionDenied"    // when a tool call was denied
+	EventPermissionDenied    HookEvent = "PermissionDenied"    // when a tool call was denied after a model judged it, in mode "auto"
 	EventPreModelSwitch      HookEvent = "PreModelSwitch"      // before the model changes
 	EventPostModelSwitch     HookEvent = "PostModelSwitch"     // after the model changed
 	EventSetup               HookEvent = "Setup"               // when a workspace is prepared

@@ -209,3 +209,22 @@ func TestHookSpecificOutputs(t *testing.T) {
 		t.Errorf("no test of the outputs for %v", slices.Collect(maps.Keys(known)))
 	}
 }
+
+// TestHookContext shows where the text for the model comes from.
+func TestHookContext(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"hookSpecificOutput":{"hookEventName":"Stop","additionalContext":"c"}}`:     "c",
+		`{"hookSpecificOutput":{"hookEventName":"Tomorrow","additionalContext":"c"}}`: "c",
+		`{"hookSpecificOutput":{"hookEventName":"Tomorrow","additionalContext":7}}`:   "",
+		`{"hookSpecificOutput":{"hookEventName":"Tomorrow"}}`:                         "",
+		`{}`: "",
+	} {
+		var o wire.HookOutput
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		if got := o.Context(); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}

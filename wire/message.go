@@ -139,7 +139,9 @@ func unknownMessage(x item) Unknown {
 }
 
 // Encode returns the message as one line of JSON, without the line end.
-func Encode(m Message) ([]byte, error) { return AppendMessage(nil, m) }
+func Encode(m Message) ([]byte, error) {
+	return viaScratch(func(dst []byte) ([]byte, error) { return AppendMessage(dst, m) })
+}
 
 // AppendMessage appends what [Encode] returns to dst.
 func AppendMessage(dst []byte, m Message) ([]byte, error) {
@@ -166,7 +168,7 @@ func isNil(m Message) bool { return m == nil || reflect.ValueOf(m).IsNil() }
 
 // oneLine makes sure that readers of lines agree where the line ends: text that
 // others made may hold line breaks between values, and some readers take U+2028
-// and U+2029 for line ends. It makes sure of UTF-8, too.
+// and U+2029 for line ends. It also ensures UTF-8.
 func oneLine(b []byte, start int) []byte {
 	if !utf8.Valid(b[start:]) {
 		b = append(b[:start], validUTF8(b[start:])...)

@@ -42,7 +42,7 @@ type Initialize struct {
 	Open                   `wire:"subtype=initialize"`
 }
 
-// SystemPrompt is the system prompt, in parts. A plain string is decoded too. A
+// SystemPrompt is the system prompt, in parts. A plain string is also decoded. A
 // single empty part means no system prompt at all; nil means the agent's own.
 type SystemPrompt []string
 

@@ -57,7 +57,7 @@ type SetModelResponse struct {
 	Open
 }
 
-// MCPStatusResponse is the response to [MCPStatus]. A bare array is decoded too;
+// MCPStatusResponse is the response to [MCPStatus]. A bare array is also decoded;
 // some agents send one.
 type MCPStatusResponse struct {
 	MCPServers []*MCPServerStatus `json:"mcpServers"`

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -105,4 +106,91 @@ func FuzzAssistant(f *testing.F) {
 			t.Fatalf("%q\n short %#v\n usual %#v", line, short, usual)
 		}
 	})
+}
+
+// TestShortWay shows that the lines of the official CLI are read the short way, which the fuzz targets
+// cannot: they accept that it gives nothing. What is unusual is left to decodeMessage.
+func TestShortWay(t *testing.T) {
+	const (
+		delta = `{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}},` +
+			`"session_id":"s","parent_tool_use_id":null,"uuid":"u","api_message_id":"m","timestamp":"2026"}`
+		answer = `{"type":"assistant","message":{"model":"m","id":"i","type":"message","role":"assistant","content":[{"type":"text","text":"a"}],` +
+			`"stop_reason":"end_turn","stop_sequence":null,"stop_details":null,"usage":{"input_tokens":1,"cache_creation_input_tokens":0,` +
+			`"cache_read_input_tokens":30,"cache_creation":{"ephemeral_5m_input_tokens":4,"ephemeral_1h_input_tokens":5},"output_tokens":7,` +
+			`"service_tier":"standard","inference_geo":"eu"},"context_management":null,"container":{"id":"c"},"diagnostics":null},` +
+			`"parent_tool_use_id":null,"session_id":"s","uuid":"u","request_id":"r","timestamp":"2026"}`
+	)
+	for _, c := range []struct {
+		line, old, new string
+		short          bool
+	}{
+		{delta, ``, ``, true},
+		{delta, `"index":0`, `"index":12`, true},
+		{delta, `{"type":"text_delta","text":"a"}`, `{"type":"input_json_delta","partial_json":"{"}`, true},
+		{delta, `"session_id":"s","parent_tool_use_id":null,"uuid":"u"`, `"uuid":"u","parent_tool_use_id":null,"session_id":"s"`, true},
+		{delta, `,"timestamp":"2026"`, ``, true},
+		{delta, `"parent_tool_use_id":null,`, ``, false},
+		{delta, `"uuid":"u"`, `"uuid":"u","uuid":"u"`, false},
+		{delta, `"uuid":"u"`, `"uuid":""`, false},
+		{delta, `"uuid":"u"`, `"uuid":"\u0041"`, false},
+		{delta, `"uuid":"u"`, `"other":"u"`, false},
+		{delta, `"uuid":"u"`, `"uuid":7`, false},
+		{delta, `"2026"}`, `"2026"} `, false},
+		{delta, `"2026"}`, `"2026"`, false},
+		{delta, `"2026"}`, `"2026`, false},
+		{delta, `"2026"}`, ``, false},
+		{answer, ``, ``, true},
+		{answer, `"a"`, `"\u00e9"`, true},
+		{answer, `"a"`, `""`, true},
+		{answer, `{"type":"text","text":"a"}`, `{"type":"text","text":"a"},{"type":"tool_use","id":"t","name":"Bash","input":{}}`, true},
+		{answer, `:30,`, `:123456789012345678,`, true},
+		{answer, `"parent_tool_use_id":null`, `"parent_tool_use_id":"toolu_1"`, true},
+		{answer, `"standard"`, `"batch"`, true},
+		{answer, `"stop_reason":"end_turn"`, `"stop_reason":null`, true},
+		{answer, `"stop_reason":"end_turn",`, ``, false},
+		{answer, `"stop_sequence":null,`, ``, false},
+		{answer, `"role":"assistant",`, ``, false},
+		{answer, `"parent_tool_use_id":null,`, ``, false},
+		{answer, `"2026"}`, `"2026"}}`, false},
+	} {
+		line := strings.Replace(c.line, c.old, c.new, 1)
+		var got Message
+		if d := decodeDelta([]byte(line)); d != nil {
+			got = d
+		}
+		if a := decodeAssistant([]byte(line)); a != nil {
+			got = a
+		}
+		if (got != nil) != c.short {
+			t.Errorf("%s\nis read the short way: %v, want %v", line, got != nil, c.short)
+		}
+		if d, err := scan([]byte(line)); got != nil && err == nil {
+			if usual := decodeMessage(d.root()); !reflect.DeepEqual(usual, got) {
+				t.Errorf("%s\n short %#v\n usual %#v", line, got, usual)
+			}
+			d.release()
+		}
+	}
+}
+
+// TestShortUsage shows that usual numbers need no reflection, and that others are not read as usual ones.
+func TestShortUsage(t *testing.T) {
+	for text, want := range map[string]bool{
+		"0,": true, "7}": true, "10,": true, "123456789012345678,": true,
+		"": false, ",": false, "7": false, "07,": false, "1234567890123456789,": false, "1.0,": false, "1e3,": false, "-1,": false, "1]": false, "1 ,": false,
+	} {
+		c := cursor{line: []byte(text)}
+		if n, ok := c.count(); ok != want || ok && strconv.FormatInt(n, 10) != strings.TrimRight(text, ",}") {
+			t.Errorf("%q: got %d, %v, want %v", text, n, ok, want)
+		}
+	}
+	c := cursor{line: []byte(`{"ephemeral_1h_input_tokens":5,"ephemeral_5m_input_tokens":4}`)}
+	var got CacheCreation
+	if ok := c.cache(&got); !ok || got.Ephemeral5mInputTokens != 4 || got.Ephemeral1hInputTokens != 5 {
+		t.Errorf("got %+v, %v, want 4 and 5", got, ok)
+	}
+	c = cursor{line: []byte(`{"ephemeral_1h_input_tokens":5}`)}
+	if c.cache(&got) {
+		t.Error("half of the members are all of them")
+	}
 }
