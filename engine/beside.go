@@ -37,7 +37,7 @@ var ErrReadDenied = errors.New("read denied")
 
 // ReadFile returns the first limit bytes of a file that the rules let the model read without
 // asking for permission. It may be called from any goroutine but the owner's.
-func ReadFile(c *Conversation, path string, limit int64) (abs string, data []byte, truncated bool, err error) {
+func (c *beside) ReadFile(path string, limit int64) (abs string, data []byte, truncated bool, err error) {
 	if path == "" {
 		return "", nil, false, ErrReadDenied
 	}
@@ -86,7 +86,7 @@ const maxSuggestWalk = 2 * time.Second
 // letters of a query, best match first. With an empty query it lists the working directory;
 // directories end in a slash. Files that rules hide are left out. It may be called from any
 // goroutine.
-func SuggestFiles(ctx context.Context, c *Conversation, query string, limit int) []string {
+func (c *beside) SuggestFiles(ctx context.Context, query string, limit int) []string {
 	real, err := files.Resolve(c.env.Cwd())
 	if err != nil {
 		return nil

@@ -3,11 +3,9 @@ package engine
 import (
 	"encoding/json"
 	"slices"
-	"time"
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/tool"
-	"github.com/parley-go/parley/wire"
 )
 
 // Changes are the settings that a host may still change before the first prompt.
@@ -35,29 +33,27 @@ func (c *Conversation) Change(ch Changes) error {
 		if err != nil {
 			return err
 		}
-		c.set.jsonSchema = ch.JSONSchema
 		c.tools = append(withoutStructured(c.tools), st)
 	}
 	if ch.SystemPrompt != nil {
-		c.set.systemPrompt = ch.SystemPrompt
+		c.given = ch.SystemPrompt
 	}
 	if ch.AppendSystemPrompt != "" {
-		c.set.appendPrompt = ch.AppendSystemPrompt
+		c.appended = ch.AppendSystemPrompt
 	}
 	if ch.Skills != nil {
 		c.only = ch.Skills
 	}
-	if len(ch.Agents) > 0 && len(c.set.agents) > 0 {
-		c.setAgents(agents.Merge(c.set.agents, ch.Agents))
+	if len(ch.Agents) > 0 && len(c.agents) > 0 {
+		c.setAgents(agents.Merge(c.agents, ch.Agents))
 	}
-	if ch.Agent != nil && c.set.agent == nil {
+	if ch.Agent != nil && c.role == nil {
 		if err := c.become(ch.Agent); err != nil {
 			return err
 		}
 	}
-	if len(c.set.questions) == 0 && len(ch.Questions) > 0 {
-		c.set.questions = ch.Questions
-		c.tools = append(slices.Clone(c.tools), c.questionTools()...)
+	if len(ch.Questions) > 0 && !slices.ContainsFunc(QuestionTools(), func(name string) bool { return c.findTool(name) != nil }) {
+		c.tools = append(slices.Clone(c.tools), questionTools(ch.Questions, c.cfg.Tuning.PreviewFormat, &c.owner, &c.permissions)...)
 	}
 	if ch.ToolAliases != nil {
 		c.aliases = ch.ToolAliases
@@ -65,9 +61,9 @@ func (c *Conversation) Change(ch Changes) error {
 	if ch.PlanInstructions != "" {
 		c.planWords = ch.PlanInstructions
 	}
-	c.set.tuning.Suggestions = c.set.tuning.Suggestions || ch.Suggestions
-	c.set.forward = c.set.forward || ch.ForwardSubagents
-	c.set.spare = c.set.spare || ch.SpareBackground
+	c.suggests = c.suggests || ch.Suggestions
+	c.forward = c.forward || ch.ForwardSubagents
+	c.spare = c.spare || ch.SpareBackground
 	c.makePrefix()
 	c.publish()
 	return nil
@@ -81,19 +77,4 @@ func withoutStructured(tools []tool.Tool) []tool.Tool {
 		}
 	}
 	return rest
-}
-
-// Times returns how long this process has run the conversation, and how long the
-// session has waited for models.
-func (c *Conversation) Times() (total, api time.Duration) {
-	return c.runner.Now().Sub(c.began), c.ledger.APITime()
-}
-
-// Rename sets the title of the session and emits the change.
-func (c *Conversation) Rename(title string) error {
-	if err := c.rename(title); err != nil {
-		return err
-	}
-	c.rec.Emit(&wire.SessionTitleChanged{Title: c.title})
-	return nil
 }

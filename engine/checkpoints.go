@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/parley-go/parley/engine/internal/checkpoint"
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -19,11 +21,22 @@ var ErrNoCheckpoint = checkpoint.ErrNoCheckpoint
 // ErrCheckpointsOff means that file contents are not recorded.
 var ErrCheckpointsOff = errors.New("File rewinding is not enabled.")
 
+// checkpoints records the contents of files before each prompt. Its methods are called by the
+// owner of the conversation.
+type checkpoints struct {
+	keeper   *checkpoint.Keeper                           // nil if file contents are not recorded
+	loadPart func(part string) ([]json.RawMessage, error) // see [Config]; nil keeps them in memory
+	env      *tool.Env
+	rec      *recorder.Recorder
+	busy     func() bool // a turn runs
+	*permissions
+}
+
 // newKeeper returns a keeper that stores files in a part of the session, or in memory
 // if the session is not stored.
-func (c *Conversation) newKeeper() *checkpoint.Keeper {
+func (c *checkpoints) newKeeper() *checkpoint.Keeper {
 	place := c.rec.Place()
-	if place.Log == nil || c.set.loadPart == nil {
+	if place.Log == nil || c.loadPart == nil {
 		var mu sync.Mutex
 		var records []json.RawMessage
 		return &checkpoint.Keeper{
@@ -45,7 +58,7 @@ func (c *Conversation) newKeeper() *checkpoint.Keeper {
 		}
 	}
 	part := sync.OnceValues(func() (session.Log, error) { return place.Log.Sub(checkpoint.Part) })
-	load := c.set.loadPart
+	load := c.loadPart
 	return &checkpoint.Keeper{
 		Append: func(entries ...*session.Entry) error {
 			log, err := part()
@@ -61,11 +74,11 @@ func (c *Conversation) newKeeper() *checkpoint.Keeper {
 // Rewind restores files to their contents before a prompt. If dry is set, it only
 // reports what it would do. Files that somebody else has changed since are left alone
 // and named.
-func (c *Conversation) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse, error) {
+func (c *checkpoints) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse, error) {
 	if c.keeper == nil {
 		return nil, ErrCheckpointsOff
 	}
-	if c.turn != nil && !dry {
+	if !dry && c.busy() {
 		return nil, errors.New("Files cannot be rewound while a turn runs. Interrupt it first.")
 	}
 	var roots []string

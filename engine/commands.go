@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -14,12 +12,11 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/engine/internal/history"
-	"github.com/parley-go/parley/engine/internal/ledger"
-	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/tool"
-	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/engine/tool/skill"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -52,14 +49,24 @@ type PromptCommand struct {
 	Expand func(ctx context.Context, args string) (wire.Content, error)
 }
 
+// commands expands slash commands and runs those that are answered locally. Its methods are called by the owner of the
+// conversation.
+type commands struct {
+	*preface
+	requests       *requester
+	setModel       func(name string) (changed bool, err error)
+	forkable       func() *crew.Tool
+	clear, compact func(t *turn, p *prompt, args string) *ending // they replace the conversation
+}
+
 // A builtin is a built-in command. It is answered locally, or becomes a prompt.
 type builtin struct {
 	name, description, hint string
 	aliases                 []string
-	local                   func(c *Conversation, t *turn, p *prompt, args string) *ending
+	local                   func(c *commands, t *turn, p *prompt, args string) *ending
 	prompt                  string
-	expand                  func(ctx context.Context, c *Conversation, args string) (string, error) // if set, used instead of prompt
-	unlisted                bool                                                                    // only /help lists it
+	expand                  func(ctx context.Context, s tool.Schedules, args string) (string, error) // if set, used instead of prompt
+	unlisted                bool                                                                     // only /help lists it
 }
 
 // builtins returns the built-in commands in the order in which they are listed. All conversations share them.
@@ -75,27 +82,28 @@ var (
 
 func makeBuiltins() []*builtin {
 	return append([]*builtin{
-		{name: "clear", aliases: []string{"reset", "new"}, description: "Begin a new conversation; what was said is kept in its own session", local: (*Conversation).clearCommand},
-		{name: "compact", hint: "<what to keep in mind>", description: "Replace what was said by a summary of it", local: (*Conversation).compactCommand},
-		{name: "context", description: "Show what fills the model's context", local: (*Conversation).contextCommand},
-		{name: "cost", aliases: []string{"usage"}, description: "Show what the session has cost so far", local: (*Conversation).costCommand},
-		{name: "help", description: "List the commands", local: (*Conversation).helpCommand},
-		{name: "init", description: "Write a CLAUDE.md file that tells agents about the project", prompt: initPrompt},
-		{name: "loop", hint: "[interval] <prompt>", description: "Send a prompt again and again: at an interval such as 5m, or when the model sees fit", expand: expandLoop},
-		{name: "model", hint: "<model>", description: "Show or change the model", local: (*Conversation).modelCommand},
+		{name: "clear", aliases: []string{"reset", "new"}, description: "Start a new conversation; the old one stays in its session", local: func(c *commands, t *turn, p *prompt, args string) *ending { return c.clear(t, p, args) }},
+		{name: "compact", hint: "<what to keep>", description: "Replace the conversation by a summary", local: func(c *commands, t *turn, p *prompt, args string) *ending { return c.compact(t, p, args) }},
+		{name: "context", description: "Show how the context is used", local: (*commands).contextCommand},
+		{name: "cost", aliases: []string{"usage"}, description: "Show the cost of the session", local: (*commands).costCommand},
+		{name: "help", description: "List the commands", local: (*commands).helpCommand},
+		{name: "init", description: "Write a CLAUDE.md file that describes the project for agents", prompt: initPrompt},
+		{name: "loop", hint: "[interval] <prompt>", description: "Repeat a prompt: at an interval such as 5m, or when the model decides", expand: expandLoop},
+		{name: "model", hint: "<model>", description: "Show or change the model", local: (*commands).modelCommand},
 		{name: "pr-comments", hint: "<pull request>", description: "Show the comments of a pull request", prompt: prCommentsPrompt},
-		{name: "release-notes", hint: "<version>", description: "Tell which version this is, and what it and former ones brought", local: (*Conversation).releaseNotesCommand},
-		{name: "review", hint: "<pull request>", description: "Review a pull request or the changes at hand", prompt: reviewPrompt},
-		{name: "security-review", description: "Look for weaknesses in the changes at hand", prompt: securityReviewPrompt},
+		{name: "release-notes", hint: "<version>", description: "Show the version and its changes", local: (*commands).releaseNotesCommand},
+		{name: "review", hint: "<pull request>", description: "Review a pull request or the current changes", prompt: reviewPrompt},
+		{name: "security-review", description: "Look for vulnerabilities in the current changes", prompt: securityReviewPrompt},
 	}, sessionCommands()...)
 }
 
 // Commands lists the slash commands for hosts: those of the project and the user, those from other sources, and
 // built-in ones. It leaves out commands that few sessions need, although they work when typed: hosts keep the list in
 // memory for each session.
-func (c *Conversation) Commands() []*wire.SlashCommand { return listCommands(c, false) }
+func (c *briefing) Commands() []*wire.SlashCommand { return c.listCommands(false) }
 
-func listCommands(c *Conversation, all bool) []*wire.SlashCommand {
+// listCommands is like Commands. With all it leaves out none.
+func (c *briefing) listCommands(all bool) []*wire.SlashCommand {
 	list := []*wire.SlashCommand{}
 	if c.cfg.NoSlashCommands {
 		return list
@@ -123,12 +131,12 @@ func listCommands(c *Conversation, all bool) []*wire.SlashCommand {
 }
 
 // CommandsChanged returns the message with the current slash commands.
-func (c *Conversation) CommandsChanged() *wire.CommandsChanged {
+func (c *briefing) CommandsChanged() *wire.CommandsChanged {
 	return &wire.CommandsChanged{Commands: c.Commands()}
 }
 
 // SkillCommands lists the skills among the commands, including those that only the model loads.
-func (c *Conversation) SkillCommands() []*wire.SlashCommand {
+func (c *briefing) SkillCommands() []*wire.SlashCommand {
 	list := []*wire.SlashCommand{}
 	for _, cmd := range c.projectCommands() {
 		if cmd.Skill {
@@ -150,7 +158,7 @@ func describe(cmd *project.Command) *wire.SlashCommand {
 	return s
 }
 
-func (c *Conversation) promptCommands() []*PromptCommand {
+func (c *briefing) promptCommands() []*PromptCommand {
 	if c.cfg.PromptCommands == nil {
 		return nil
 	}
@@ -182,7 +190,11 @@ func typed(p *prompt) (name, args string, ok bool) {
 	if !is {
 		return "", "", false
 	}
-	m := slashPattern().FindStringSubmatch(strings.TrimSpace(text.Text))
+	trimmed := strings.TrimSpace(text.Text)
+	if !strings.HasPrefix(trimmed, "/") {
+		return "", "", false // the pattern takes a millisecond to compile
+	}
+	m := slashPattern().FindStringSubmatch(trimmed)
 	if m == nil {
 		return "", "", false
 	}
@@ -190,7 +202,7 @@ func typed(p *prompt) (name, args string, ok bool) {
 }
 
 // slash returns the command that a prompt consists of, or nil.
-func (c *Conversation) slash(p *prompt) *slashCommand {
+func (c *commands) slash(p *prompt) *slashCommand {
 	name, args, ok := typed(p)
 	if !ok || c.cfg.NoSlashCommands {
 		return nil
@@ -219,9 +231,15 @@ func (c *Conversation) slash(p *prompt) *slashCommand {
 			s.local = func(t *turn, p *prompt, args string) *ending { return b.local(c, t, p, args) }
 		}
 		if b.expand != nil {
-			s.expand = func(ctx context.Context, args string) (string, error) { return b.expand(ctx, c, args) }
+			s.expand = func(ctx context.Context, args string) (string, error) { return b.expand(ctx, c.env.Schedules, args) }
 		}
 		return s
+	}
+	if terminalCommands()[name] {
+		return &slashCommand{name: name, args: args, local: func(t *turn, _ *prompt, _ string) *ending {
+			c.rec.Emit(c.init(t))
+			return c.localOutput(t, "", "", "", "/"+name+" is not available here: it needs a terminal of its own.", "stdout", "unavailable_headless")
+		}}
 	}
 	return nil
 }
@@ -244,7 +262,7 @@ func (p *prompt) content() wire.Content {
 
 // expandPrompt replaces a prompt by the text of its command and attaches the files that it names. It returns an ending
 // if there is nothing to send to the model.
-func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *ending {
+func (c *commands) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *ending {
 	if p.origin != nil || p.m.ClientComposed {
 		return nil
 	}
@@ -264,6 +282,9 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 	case cmd.file != nil:
 		var text string
 		c.runWhileServing(func() { text, err = c.expandParts(t.ctx, cmd.file, cmd.args, func(f func()) { c.Do(f) }) })
+		if err == nil && cmd.file.Fork {
+			return c.runForked(t, cmd, text)
+		}
 		said = append(said, &wire.TextBlock{Text: text})
 		if err == nil {
 			c.grant(cmd.file)
@@ -301,84 +322,74 @@ func (c *Conversation) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *endi
 	return nil
 }
 
+// runForked runs a command in a subagent. The report is the output of the command, which the model receives with the
+// next prompt.
+func (c *commands) runForked(t *turn, cmd *slashCommand, text string) *ending {
+	file, agents := cmd.file, c.forkable()
+	c.grant(file)
+	var report string
+	var err error
+	c.runWhileServing(func() {
+		_, report, err = agents.Fork(t.ctx, &tool.Call{ID: crew.ForkedCommand + cmd.name},
+			&crew.Input{Type: file.Agent, Description: file.Description, Prompt: skill.Located(file.Dir, text), Command: "/" + cmd.name})
+	})
+	if cause := context.Cause(t.ctx); cause != nil {
+		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
+	}
+	if err != nil {
+		return c.complained(t, "custom", cmd.name, cmd.args, err.Error())
+	}
+	c.hooks.Inform(fmt.Sprintf("The user ran the command /%s %s in a subagent. Its report:\n%s", cmd.name, cmd.args, report))
+	return c.printed(t, "custom", "", "", report)
+}
+
+// terminalCommands has the commands that the official command offers in its terminal only. They never become prompts.
+var terminalCommands = sync.OnceValue(func() map[string]bool {
+	names := map[string]bool{}
+	for _, name := range strings.Fields(`add-dir advisor allowed-tools app bashes branch btw bug checkpoint chrome continue copy desktop diff exit
+		export extra-usage feedback fork hooks ide install-github-app install-slack-app keybindings login logout marketplace memory mobile passes
+		permissions plan plugin plugins privacy-settings quit remote-control remote-env resume rewind sandbox session share skills status statusline
+		stickers tasks terminal-setup theme undo upgrade vim voice`) {
+		names[name] = true
+	}
+	return names
+})
+
 // printed ends a turn with the output of a local command.
-func (c *Conversation) printed(t *turn, as, name, args, text string) *ending {
-	return c.localOutput(t, as, name, args, text, "stdout")
+func (c *commands) printed(t *turn, as, name, args, text string) *ending {
+	return c.localOutput(t, as, name, args, text, "stdout", "")
 }
 
 // complained ends a turn whose command failed.
-func (c *Conversation) complained(t *turn, as, name, args, text string) *ending {
-	return c.localOutput(t, as, name, args, text, "stderr")
+func (c *commands) complained(t *turn, as, name, args, text string) *ending {
+	return c.localOutput(t, as, name, args, text, "stderr", "failed")
 }
 
-func (c *Conversation) localOutput(t *turn, as, name, args, text, stream string) *ending {
-	m := c.synthetic(text, syntheticError{stopReason: "end_turn"})
+// localOutput emits the output of a command on a stream. outcome is empty if the command succeeded.
+func (c *commands) localOutput(t *turn, as, name, args, text, stream, outcome string) *ending {
+	m := synthetic(text, syntheticError{stopReason: "end_turn"})
 	m.LocalCommandSource = "<local-command-" + stream + ">" + text + "</local-command-" + stream + ">"
-	m.LocalCommandRun = mustJSON(map[string]string{"command": name, "args": args})
-	if stream == "stderr" {
-		m.LocalCommandOutcome = json.RawMessage(`{"kind":"failed"}`)
+	if name != "" {
+		m.LocalCommandRun = mustJSON(map[string]string{"command": name, "args": args})
+	}
+	if outcome != "" {
+		m.LocalCommandOutcome = mustJSON(map[string]string{"kind": outcome})
 	}
 	m.UserMessageUUIDs = t.uuids()
 	m.UserMessageUUID = firstOf(m.UserMessageUUIDs)
-	c.echoPrompts(t)
+	t.echoPrompts(c.rec)
 	c.rec.Emit(m)
-	return &ending{noTurns: true, text: text, localCommand: as}
+	return &ending{noTurns: true, text: text, localCommand: as, local: true}
 }
 
 // answer emits init and then the output of a command.
-func (c *Conversation) answer(t *turn, name, args, text string) *ending {
+func (c *commands) answer(t *turn, name, args, text string) *ending {
 	c.rec.Emit(c.init(t))
 	return c.printed(t, name, name, args, text)
 }
 
-// clearCommand starts a new conversation: another session, with no history and no cost.
-func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
-	id := session.NewID()
-	if c.started {
-		c.runHooks(t, &wire.SessionEndInput{Reason: "clear"}, "clear")
-	}
-	for _, task := range c.env.Tasks().All() {
-		if info := task.Info(); info.Status == tool.TaskRunning {
-			c.tasks.Forget(info.ID)
-			c.runWhileServing(task.Stop)
-		}
-	}
-	next, old := recorder.Place{ID: id}, c.rec.Place()
-	if old.Log != nil && c.cfg.NewLog != nil {
-		var err error
-		if next.Log, err = c.cfg.NewLog(id); err != nil {
-			c.rec.Emit(c.init(t))
-			return c.complained(t, "clear", "clear", args, "Error: the new session cannot be begun, so nothing was cleared: "+err.Error())
-		}
-		if err := errors.Join(c.rec.Record(), old.Log.Close()); err != nil {
-			c.runner.Log.Error("the session could not be closed", "error", err)
-		}
-	}
-	reset := session.NewID()
-	c.rec.Emit(&wire.ConversationReset{NewConversationID: reset, Trigger: "clear", UserMessageUUID: p.uuid, UUID: reset})
-	c.rec.Emit(&wire.BackgroundTasksChanged{Tasks: []*wire.BackgroundTask{}})
-	c.rec.Begin(next)
-	c.hist, c.lastUsage = history.History{}, nil // makePrefix writes its prefix below
-	c.ledger, c.spentBefore = ledger.New(c.cfg.Catalog), 0
-	c.ledger.BeginTurn()
-	if c.keeper != nil {
-		c.set.loadPart = nil // it reads the previous session
-		c.keeper = c.newKeeper()
-		c.publish()
-	}
-	c.compaction.Reset()
-	c.loseContext()
-	c.brief.forget()
-	c.reloadProject() // an agent may have written these files, for example after /init
-	c.makePrefix()
-	c.started = true
-	c.fromHooks = c.sessionHooks(t, "clear")
-	c.rec.Emit(c.init(t))
-	return &ending{noTurns: true, localCommand: "clear"}
-}
-
-func (c *Conversation) contextCommand(t *turn, p *prompt, args string) *ending {
-	u := c.Context()
+func (c *commands) contextCommand(t *turn, p *prompt, args string) *ending {
+	u := c.requests.Context()
 	total, window := u.System+u.Tools+u.Messages, u.Window
 	share := func(n int64) string {
 		if window <= 0 {
@@ -421,14 +432,15 @@ func thousands(n int64) string {
 	return fmt.Sprint(n)
 }
 
-func (c *Conversation) costCommand(t *turn, p *prompt, args string) *ending {
-	usd, models := c.Ledger()
+func (c *commands) costCommand(t *turn, p *prompt, args string) *ending {
+	usd, models := c.requests.Ledger()
+	wall, api := c.requests.Times()
 	var b strings.Builder
 	fmt.Fprintf(&b, "Total cost: $%.4f", usd)
-	if c.ledger.Unknown() {
+	if c.requests.ledger.Unknown() {
 		b.WriteString(" and what has no known price")
 	}
-	fmt.Fprintf(&b, "\nTotal duration (API): %s\nTotal duration (wall): %s", c.ledger.APITime().Round(time.Second), c.runner.Now().Sub(c.began).Round(time.Second))
+	fmt.Fprintf(&b, "\nTotal duration (API): %s\nTotal duration (wall): %s", api.Round(time.Second), wall.Round(time.Second))
 	for _, name := range slices.Sorted(maps.Keys(models)) {
 		m := models[name]
 		fmt.Fprintf(&b, "\n%s: %d input, %d output, %d cache read, %d cache write ($%.4f)", name, m.InputTokens, m.OutputTokens, m.CacheReadInputTokens, m.CacheCreationInputTokens, m.CostUSD)
@@ -438,10 +450,10 @@ func (c *Conversation) costCommand(t *turn, p *prompt, args string) *ending {
 	return c.printed(t, name, "usage", args, b.String())
 }
 
-func (c *Conversation) helpCommand(t *turn, p *prompt, args string) *ending {
+func (c *commands) helpCommand(t *turn, p *prompt, args string) *ending {
 	var b strings.Builder
 	b.WriteString("The commands are:\n")
-	for _, cmd := range listCommands(c, true) {
+	for _, cmd := range c.listCommands(true) {
 		b.WriteString("\n- /" + cmd.Name)
 		if cmd.ArgumentHint != "" {
 			b.WriteString(" " + cmd.ArgumentHint)
@@ -453,7 +465,7 @@ func (c *Conversation) helpCommand(t *turn, p *prompt, args string) *ending {
 	return c.answer(t, "help", args, b.String())
 }
 
-func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
+func (c *commands) modelCommand(t *turn, p *prompt, args string) *ending {
 	c.rec.Emit(c.init(t))
 	if args == "" {
 		var names []string
@@ -462,13 +474,13 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 		}
 		return c.printed(t, "model", "model", args, fmt.Sprintf("The model is %s. Change it with /model NAME; known are %s, and any other name is taken as it is.", c.model.ID, strings.Join(names, ", ")))
 	}
-	in, another := c.SwitchInput(args, "command")
+	in, another := c.requests.SwitchInput(args, "command")
 	if another {
 		if err := SwitchRefused(c.runHooks(t, in, in.ToModel)); err != nil {
 			return c.complained(t, "model", "model", args, "Error: "+err.Error())
 		}
 	}
-	if _, err := c.SetModel(args); err != nil {
+	if _, err := c.setModel(args); err != nil {
 		return c.complained(t, "model", "model", args, "Error: "+err.Error())
 	}
 	if another {
@@ -478,7 +490,7 @@ func (c *Conversation) modelCommand(t *turn, p *prompt, args string) *ending {
 }
 
 // releaseNotesCommand prints the notes of all versions, or of the named one.
-func (c *Conversation) releaseNotesCommand(t *turn, p *prompt, args string) *ending {
+func (c *commands) releaseNotesCommand(t *turn, p *prompt, args string) *ending {
 	version := c.cfg.OwnVersion
 	if version == "" {
 		version = "of no released version"

@@ -20,8 +20,8 @@ func promptOf(name string) string {
 }
 
 // sessionCommand returns a command that runs a function that shows or changes the session.
-func sessionCommand(name, hint, description string, run func(c *Conversation, args string) (string, error)) *builtin {
-	return &builtin{name: name, hint: hint, description: description, unlisted: true, local: func(c *Conversation, t *turn, p *prompt, args string) *ending {
+func sessionCommand(name, hint, description string, run func(c *commands, args string) (string, error)) *builtin {
+	return &builtin{name: name, hint: hint, description: description, unlisted: true, local: func(c *commands, t *turn, p *prompt, args string) *ending {
 		text, err := run(c, strings.TrimSpace(args))
 		c.rec.Emit(c.init(t))
 		if err != nil {
@@ -40,27 +40,27 @@ func promptCommand(name, hint, description string) *builtin {
 // change the session.
 func sessionCommands() []*builtin {
 	return []*builtin{
-		{name: "code-review", hint: "<pull request>", description: "Review a pull request or the changes at hand", unlisted: true, prompt: reviewPrompt},
+		{name: "code-review", hint: "<pull request>", description: "Review a pull request or the current changes", unlisted: true, prompt: reviewPrompt},
 		promptCommand("batch", "<change>", "Make the same change in many places, with subagents"),
-		promptCommand("debug", "<problem>", "Find the cause of a problem before anything is changed"),
+		promptCommand("debug", "<problem>", "Find the cause of a problem before changing anything"),
 		promptCommand("deep-research", "<question>", "Research a question with subagents, and cite sources"),
 		promptCommand("doctor", "", "Check settings, instructions, hooks and servers"),
-		promptCommand("fewer-permission-prompts", "", "Suggest rules for what is asked about again and again"),
-		promptCommand("recap", "", "Say where the conversation stands"),
-		promptCommand("run", "<what>", "Start what the project makes, and show that it works"),
+		promptCommand("fewer-permission-prompts", "", "Suggest rules for calls that you approve often"),
+		promptCommand("recap", "", "Summarize the conversation so far"),
+		promptCommand("run", "<what>", "Start the program of the project, and show that it works"),
 		promptCommand("simplify", "<code>", "Make code simpler without changing what it does"),
-		promptCommand("team-onboarding", "", "Write a guide for somebody who is new to the project"),
-		promptCommand("update-config", "<change>", "Change settings of agents"),
+		promptCommand("team-onboarding", "", "Write a guide for people who are new to the project"),
+		promptCommand("update-config", "<change>", "Change settings"),
 		promptCommand("verify", "<change>", "Check that a change does what it should"),
 		sessionCommand("agents", "", "List the subagents that the model can start", listAgents),
-		sessionCommand("config", "", "Show what the session is set to", showConfig),
-		sessionCommand("effort", "<level>", "Show or change how hard the model tries", changeEffort),
+		sessionCommand("config", "", "Show the settings of the session", showConfig),
+		sessionCommand("effort", "<level>", "Show or change the effort of the model", changeEffort),
 		sessionCommand("list-agents", "", "List the subagents that the model can start", listAgents),
 		sessionCommand("mcp", "", "List the MCP servers and their states", listServers),
 		sessionCommand("output-style", "<name>", "Show or change the output style", changeStyle),
-		sessionCommand("reload-plugins", "", "Read instructions, commands, skills and plugins again", reloadCommand),
-		sessionCommand("reload-skills", "", "Read instructions, commands, skills and plugins again", reloadCommand),
-		sessionCommand("rename", "<title>", "Give the session a title", func(c *Conversation, title string) (string, error) {
+		sessionCommand("reload-plugins", "", "Reload instructions, commands, skills and plugins", reloadCommand),
+		sessionCommand("reload-skills", "", "Reload instructions, commands, skills and plugins", reloadCommand),
+		sessionCommand("rename", "<title>", "Give the session a title", func(c *commands, title string) (string, error) {
 			if title == "" {
 				return "", fmt.Errorf("a title is missing: /rename TITLE")
 			}
@@ -69,7 +69,7 @@ func sessionCommands() []*builtin {
 	}
 }
 
-func listAgents(c *Conversation, _ string) (string, error) {
+func listAgents(c *commands, _ string) (string, error) {
 	var b strings.Builder
 	for _, d := range c.Agents() {
 		fmt.Fprintf(&b, "- %s: %s\n", d.Name, d.Description)
@@ -80,7 +80,7 @@ func listAgents(c *Conversation, _ string) (string, error) {
 	return "The model can start these subagents:\n\n" + b.String(), nil
 }
 
-func listServers(c *Conversation, _ string) (string, error) {
+func listServers(c *commands, _ string) (string, error) {
 	var b strings.Builder
 	for _, s := range c.initServers() {
 		fmt.Fprintf(&b, "- %s: %s\n", s.Name, s.Status)
@@ -91,7 +91,7 @@ func listServers(c *Conversation, _ string) (string, error) {
 	return "The MCP servers are:\n\n" + b.String(), nil
 }
 
-func showConfig(c *Conversation, _ string) (string, error) {
+func showConfig(c *commands, _ string) (string, error) {
 	effort := c.Effort()
 	if effort == "" {
 		effort = "that of the model"
@@ -100,7 +100,7 @@ func showConfig(c *Conversation, _ string) (string, error) {
 		"Change them with /model, /effort and /output-style, or in the settings.", c.model.ID, effort, c.OutputStyle(), c.mode, c.env.Cwd()), nil
 }
 
-func changeEffort(c *Conversation, level string) (string, error) {
+func changeEffort(c *commands, level string) (string, error) {
 	known := c.model.Efforts
 	switch {
 	case len(known) == 0:
@@ -108,13 +108,13 @@ func changeEffort(c *Conversation, level string) (string, error) {
 	case level == "":
 		return fmt.Sprintf("The effort is %s. Change it with /effort LEVEL; the levels are %s.", c.Effort(), strings.Join(known, ", ")), nil
 	case !slices.Contains(known, level):
-		return "", fmt.Errorf("there is no effort %q: use one of %s", level, strings.Join(known, ", "))
+		return "", fmt.Errorf("unknown effort %q: use one of %s", level, strings.Join(known, ", "))
 	}
 	c.SetEffort(level)
 	return "The effort is now " + level + ", for this session.", nil
 }
 
-func changeStyle(c *Conversation, name string) (string, error) {
+func changeStyle(c *commands, name string) (string, error) {
 	if name == "" {
 		names := []string{"default"}
 		if c.project != nil {
@@ -130,7 +130,7 @@ func changeStyle(c *Conversation, name string) (string, error) {
 	return "The output style is now " + c.OutputStyle() + ", for this session.", nil
 }
 
-func reloadCommand(c *Conversation, _ string) (string, error) {
+func reloadCommand(c *commands, _ string) (string, error) {
 	if !c.reloadProject() {
 		return "Nothing is read from files here.", nil
 	}

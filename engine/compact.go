@@ -3,14 +3,12 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/internal/compact"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
-	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -58,9 +56,11 @@ func (cfg Compaction) windowFrom() string {
 // compactTurn returns the parts of a turn that a compaction needs.
 func (c *Conversation) compactTurn(t *turn) compact.Turn {
 	return compact.Turn{
-		Ctx:         t.ctx,
-		Hooks:       func(in wire.HookInput, subject string) *hook.Verdict { return c.runHooks(t, in, subject) },
-		Ask:         func(of history.Transcript, noTools bool) (compact.Reply, error) { return c.askSummary(t, of, noTools) },
+		Ctx:   t.ctx,
+		Hooks: func(in wire.HookInput, subject string) *hook.Verdict { return c.runHooks(t, in, subject) },
+		Ask: func(of history.Transcript, noTools bool) (compact.Reply, error) {
+			return c.askSummary(t.ctx, of, noTools)
+		},
 		Replaced:    func() { c.room = 0; c.loseContext(); c.told.again = true },
 		EmitInit:    func() { c.rec.Emit(c.init(t)) },
 		EmitUser:    func(m *wire.User) { t.userLines++; c.rec.Emit(m) },
@@ -122,27 +122,7 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	case err != nil:
 		return fail("Error during compaction: " + ask.Sentence(err))
 	}
-	c.echoPrompts(t)
+	t.echoPrompts(c.rec)
 	c.rec.Emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Compacted </local-command-stdout>")}, IsReplay: true})
 	return &ending{noTurns: true, localCommand: "compact"}
-}
-
-// askSummary sends a conversation that requests a summary. It retries temporary failures.
-func (c *Conversation) askSummary(t *turn, of history.Transcript, noTools bool) (reply compact.Reply, err error) {
-	loop := c.loop(t.ctx)
-	loop.Report = func(attempt int, delay time.Duration, failure *model.Error) error {
-		c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: loop.MaxRetries, RetryDelayMS: delay.Milliseconds(), ErrorStatus: failure.Status, Error: ask.Code(failure)})
-		return nil
-	}
-	err = loop.Do(t.ctx, func() error {
-		a, err := c.askAside(t.ctx, of, noTools)
-		if ask.Overflowed(err) != nil {
-			return ask.Final(err)
-		}
-		if a != nil {
-			reply = compact.Reply{Text: answerText(a), Refused: a.stopReason == "refusal", Called: len(a.calls()) > 0}
-		}
-		return err
-	})
-	return reply, err
 }

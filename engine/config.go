@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -168,4 +169,25 @@ type Config struct {
 
 	Logger *slog.Logger
 	Now    func() time.Time // nil means time.Now
+}
+
+// withDefaults returns the configuration with defaults in place of required members that are missing.
+func (cfg Config) withDefaults() Config {
+	if cfg.Env == nil {
+		cfg.Env = &tool.Env{}
+	}
+	if cfg.Policy == nil {
+		cfg.Policy = policy.New()
+	}
+	if cfg.Catalog == nil {
+		cfg.Catalog = catalog.New()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	cfg.Mode = cmp.Or(cfg.Mode, wire.ModeDefault)
+	return cfg
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/policy"
@@ -60,10 +61,10 @@ type briefing struct {
 	*permissions
 	*toolset
 	*hooks
+	*writer
 	cfg    *Config
 	env    *tool.Env
 	rec    *recorder.Recorder
-	hist   *history.History
 	runner *call.Runner
 }
 
@@ -272,10 +273,18 @@ type library struct {
 	skills func() []*project.Command
 	find   func(name string) *project.Command
 	expand func(ctx context.Context, cmd *project.Command, args string) (string, error)
+	fork   func(name string) *crew.Tool // grants the tools of a skill that is about to run in an agent
 }
 
-func newLibrary(c *briefing) library {
+func newLibrary(c *briefing, agents func() *crew.Tool) library {
 	return library{
+		fork: func(name string) (a *crew.Tool) {
+			c.Do(func() {
+				c.grant(c.projectCommand(name))
+				a = agents()
+			})
+			return a
+		},
 		skills: func() (list []*project.Command) {
 			c.Do(func() { list = c.skills() })
 			return list
@@ -306,7 +315,7 @@ func (l library) Find(name string) *skill.Skill {
 	if cmd == nil {
 		return nil
 	}
-	s := &skill.Skill{Name: cmd.Name, Description: cmd.Description, Dir: cmd.Dir}
+	s := &skill.Skill{Name: cmd.Name, Description: cmd.Description, Dir: cmd.Dir, Plain: cmd.Plain, Model: cmd.Model, Fork: cmd.Fork, Agent: cmd.Agent}
 	if cmd.Trusted {
 		s.AllowedTools = cmd.AllowedTools
 	}
@@ -319,6 +328,14 @@ func (l library) Text(ctx context.Context, name, args string) (string, error) {
 		return "", fmt.Errorf("the skill %s is gone", name)
 	}
 	return l.expand(ctx, cmd, args)
+}
+
+func (l library) Fork(ctx context.Context, tc *tool.Call, s *skill.Skill, text string) (id, report string, err error) {
+	a := l.fork(s.Name)
+	if a == nil {
+		return "", "", crew.ErrEnded
+	}
+	return a.Fork(ctx, tc, &crew.Input{Type: s.Agent, Description: s.Description, Prompt: text, Command: "/" + s.Name})
 }
 
 // expandParts returns the expanded text of a command. Its shell commands run if the file is trusted and the rules,
@@ -656,20 +673,6 @@ func (c *briefing) initContext(m *wire.Init) {
 		}
 		m.Extra["context_problems"] = mustJSON(list)
 	}
-}
-
-// inform sends the model a text that is not from the user.
-func (c *briefing) inform(text string) error {
-	return c.append(fields("isMeta", true), mustJSON(&wire.TextBlock{Text: text}))
-}
-
-// append records blocks with the role of the user and adds them to the history.
-func (c *briefing) append(f map[string]json.RawMessage, blocks ...json.RawMessage) error {
-	if err := c.rec.Record(userEntry(f, blocks...)); err != nil {
-		return err
-	}
-	c.hist.Add("user", blocks...)
-	return nil
 }
 
 // preload returns the texts of the skills that an agent starts with. inside runs a function in the goroutine that owns

@@ -13,8 +13,8 @@ import (
 )
 
 func newBriefing() *briefing {
-	return &briefing{permissions: &permissions{mode: wire.ModeDefault}, toolset: &toolset{}, hooks: &hooks{}, cfg: &Config{}, hist: &history.History{}, env: &tool.Env{},
-		rec: recorder.New(recorder.Options{Now: time.Now, Emit: func(wire.Message) {}})}
+	rec := recorder.New(recorder.Options{Now: time.Now, Emit: func(wire.Message) {}})
+	return &briefing{permissions: &permissions{mode: wire.ModeDefault}, toolset: &toolset{}, hooks: &hooks{}, writer: &writer{rec: rec}, cfg: &Config{}, env: &tool.Env{}, rec: rec}
 }
 
 func (c *briefing) messages() string { return string(c.hist.AppendMessages(nil, false)) }
@@ -54,7 +54,7 @@ func TestPlanModeIsAnnouncedOnce(t *testing.T) {
 	}{{wire.ModeDefault, ""}, {wire.ModePlan, "in our words"}, {wire.ModePlan, ""}, {wire.ModeDefault, "Plan mode is over"}}
 	for i, step := range steps {
 		c.mode = step.mode
-		*c.hist = history.History{}
+		c.hist = history.History{}
 		if err := c.sendMode(); err != nil {
 			t.Fatal(err)
 		}

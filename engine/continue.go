@@ -82,40 +82,6 @@ func findCall(h *session.History, id string) *unfinishedCall {
 	return nil
 }
 
-// Continue continues the turn that was running when an earlier process of the session
-// died. It reports whether there is such a turn. Calls whose intent was not recorded
-// are decided again and run under their old ids. For the others, the model receives
-// what the log says about them.
-func (c *Conversation) Continue() bool {
-	u := c.unfinished
-	if u == nil || c.turn != nil {
-		return false
-	}
-	c.inbox = append([]*prompt{{m: &wire.User{UUID: u.prompt, Priority: "now"}, uuid: u.prompt, continued: u}}, c.inbox...)
-	return true
-}
-
-// abandonUnfinished ends a turn that was not continued. The model is informed which of
-// its calls did not run, and what the log says about the others.
-func (c *Conversation) abandonUnfinished() error {
-	u := c.unfinished
-	if u == nil {
-		return nil
-	}
-	c.unfinished = nil
-	for _, call := range u.calls {
-		_, blocks, err := history.MessageBlocks(call.answer.Message)
-		if err == nil {
-			err = c.rec.Record(call.answer)
-		}
-		if err != nil {
-			return err
-		}
-		c.hist.Add("user", blocks...)
-	}
-	return nil
-}
-
 // continueTurn starts the continuation of an unfinished turn.
 func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 	c.unfinished = nil

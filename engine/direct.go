@@ -13,10 +13,19 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
+// beside answers requests of the host beside the conversation; they do not become part of it.
+type beside struct {
+	*owner
+	*permissions
+	*toolset
+	env    *tool.Env
+	runner *call.Runner
+}
+
 // Call runs a tool for a caller other than the model, with the same schema, hooks and
 // rules. The call does not appear in the history. Calls run concurrently. It may be
 // called from any goroutine while Run runs.
-func (c *Conversation) Call(ctx context.Context, name string, input json.RawMessage) *tool.Result {
+func (c *beside) Call(ctx context.Context, name string, input json.RawMessage) *tool.Result {
 	var tl tool.Tool
 	if !c.Do(func() { tl = c.findTool(name) }) {
 		return tool.Failed(errors.New("the conversation has ended"))
@@ -30,7 +39,7 @@ func (c *Conversation) Call(ctx context.Context, name string, input json.RawMess
 // Allowed returns nil if the rules and the mode let a call run without asking for
 // permission, and otherwise an error with the reason. It may be called from any
 // goroutine.
-func (c *Conversation) Allowed(name string, input json.RawMessage) error {
+func (c *beside) Allowed(name string, input json.RawMessage) error {
 	var tl tool.Tool
 	if !c.Do(func() { tl = c.findTool(name) }) {
 		return errors.New("the conversation has ended")
@@ -56,7 +65,7 @@ func (c *Conversation) Allowed(name string, input json.RawMessage) error {
 // Fits reports whether a call may match a rule, as the condition of a hook states it. It
 // returns true in case of doubt: a hook that guards too much does less harm than one that
 // guards nothing. It waits for the conversation.
-func (c *Conversation) Fits(text, name string, input json.RawMessage) bool {
+func (c *beside) Fits(text, name string, input json.RawMessage) bool {
 	rule, err := policy.Parse(text, wire.BehaviorDeny, policy.Source{Layer: policy.LayerHost})
 	if err != nil {
 		return true

@@ -59,7 +59,7 @@ func CheckByAgent(ctx context.Context, c *Conversation, model, system, check str
 		return nil, err
 	}
 	child.ledger, child.spentBefore = c.ledger.Child(), c.spentBefore
-	child.env.Hidden, child.env.HiddenPatterns = c.env.Hidden, c.env.HiddenPatterns
+	child.runner.Env.Hidden, child.runner.Env.HiddenPatterns = c.runner.Env.Hidden, c.runner.Env.HiddenPatterns
 	child.inbox = []*prompt{{m: wire.Prompt(wire.Text(check)), uuid: session.NewID()}}
 	child.inputEnded = true
 	child.Run(ctx)

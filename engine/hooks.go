@@ -80,7 +80,7 @@ func (c *hooks) promptHooks(t *turn, p *prompt) *hook.Verdict {
 	}
 	for o := range hook.Outputs[*wire.UserPromptSubmitOutput](v) {
 		if o.SessionTitle != "" && !c.below {
-			c.rename(o.SessionTitle)
+			c.Rename(o.SessionTitle)
 		}
 	}
 	return v
@@ -135,13 +135,13 @@ func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) 
 // SwitchRefused returns the reason why hooks deny a change of the model, or nil.
 func SwitchRefused(v *hook.Verdict) error {
 	if v.Failed != nil {
-		return fmt.Errorf("a hook failed, and the model stays: %w", v.Failed)
+		return fmt.Errorf("a hook failed, so the model does not change: %w", v.Failed)
 	}
 	if v.Behavior == wire.BehaviorDeny || v.Behavior == wire.BehaviorAsk {
-		return fmt.Errorf("a hook does not let the model change: %s", v.Reason)
+		return fmt.Errorf("a hook blocked the change of the model: %s", v.Reason)
 	}
 	if reason, blocked := v.Blocked(); blocked {
-		return fmt.Errorf("a hook does not let the model change: %s", reason)
+		return fmt.Errorf("a hook blocked the change of the model: %s", reason)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (c *hooks) endSession() {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), sessionEnd, errors.New("the session has ended"))
 	defer cancel()
-	c.emitNotes(c.runner.Hooks(ctx, "", &wire.SessionEndInput{Reason: "other"}, "other", ""))
+	c.runHooks(&turn{ctx: ctx}, &wire.SessionEndInput{Reason: "other"}, "other")
 }
 
 // sessionEnd is the time limit of the hooks for the end of a session.
@@ -287,3 +287,12 @@ func (c *hooks) hookCrons(ctx context.Context) []*wire.HookCron {
 
 // Inform sends texts to the model with the next turn.
 func (c *hooks) Inform(texts ...string) { c.fromHooks = append(c.fromHooks, texts...) }
+
+// Rename sets the title of the session and emits the change.
+func (c *hooks) Rename(title string) error {
+	if err := c.rename(title); err != nil {
+		return err
+	}
+	c.rec.Emit(&wire.SessionTitleChanged{Title: c.title})
+	return nil
+}

@@ -30,7 +30,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 		c.effort = def.Effort
 	}
 	if def.MaxTurns > 0 {
-		c.set.maxTurns = def.MaxTurns
+		c.maxTurns = def.MaxTurns
 	}
 	if c.cfg.AgentParts != nil {
 		parts, err := c.cfg.AgentParts(def)
@@ -39,13 +39,13 @@ func (c *Conversation) become(def *agents.Definition) error {
 		}
 		c.brought, c.own = parts, parts.MCP
 		if parts.Close != nil {
-			c.env.OnClose(parts.Close)
+			c.runner.Env.OnClose(parts.Close)
 		}
 		if parts.Hooks != nil {
 			c.host = agentHost{c.host, parts}
 		}
 	}
-	c.set.agent, c.self, c.keeps = def, &n, n.Keeps
+	c.role, c.self, c.keeps = def, &n, n.Keeps
 	c.noInstructions = c.noInstructions || def.OmitContext
 	c.mode = call.Narrowest(c.mode, def.Mode)
 	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool {
@@ -58,7 +58,7 @@ func (c *Conversation) become(def *agents.Definition) error {
 		return !n.Keeps(t)
 	})
 	c.offered = 0
-	c.setAgents(c.set.agents)
+	c.setAgents(c.agents)
 	return nil
 }
 
@@ -70,22 +70,4 @@ type agentHost struct {
 
 func (h agentHost) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {
 	return crew.AllHooks(ctx, h.Host, h.parts.Hooks, in, subject, toolUseID)
-}
-
-// beginAgent returns the texts that its agent adds to the first prompt.
-func (c *Conversation) beginAgent(t *turn, p *prompt) (added []string) {
-	def := c.set.agent
-	if def == nil || c.sub != nil || c.begun || c.cfg.History != nil {
-		return nil
-	}
-	c.begun = true
-	if c.brought != nil {
-		added = append(added, c.brought.Context...)
-	}
-	c.runWhileServing(func() { added = append(added, c.preload(t.ctx, def, func(f func()) { c.Do(f) })...) })
-	if def.First != "" && p.origin == nil {
-		content := wire.Blocks(append([]wire.Block{&wire.TextBlock{Text: def.First}}, p.content().All()...)...)
-		p.expanded = &content
-	}
-	return added
 }

@@ -2,6 +2,9 @@ package engine
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/internal/ledger"
@@ -13,6 +16,18 @@ import (
 // requestType is the type of the record with the usage and cost of one request. It is
 // not part of the conversation, so other readers skip it.
 const requestType = "parley-request"
+
+// money tracks the cost of requests.
+type money struct {
+	ledger      *ledger.Ledger
+	spentBefore int64 // in nano-dollars, by earlier processes of the session
+	maxBudget   int64 // see Config
+
+	owe   func(*session.Entry) // queues a record for the session's log
+	began time.Time            // when this process started the conversation
+	now   func() time.Time
+	agent string // id of the subagent that sends the requests, if any
+}
 
 // book enters the usage of a request, if it was answered, in the ledger and in the
 // session's log. purpose is "answer", "summary" or "tool". Summaries count towards the
@@ -73,4 +88,27 @@ func (b budget) reserve(ctx context.Context, info catalog.Info, bytes int, limit
 		return nil, context.Cause(ctx)
 	}
 	return nil, ask.ErrSpent
+}
+
+// Ledger returns the cost so far, in dollars and by model.
+func (c *money) Ledger() (usd float64, models map[string]*wire.ModelUsage) {
+	return c.ledger.TotalUSD(), c.ledger.ModelUsage()
+}
+
+// Times returns how long this process has run the conversation, and how long the
+// session has waited for models.
+func (c *money) Times() (total, api time.Duration) {
+	return c.now().Sub(c.began), c.ledger.APITime()
+}
+
+// overBudget returns the ending of a turn that has used up the budget.
+func (c *money) overBudget() *ending {
+	return &ending{subtype: "error_max_budget_usd", reason: "budget_exhausted", isError: true,
+		errors: []string{fmt.Sprintf("Reached maximum budget ($%s)", dollars(c.maxBudget))}}
+}
+
+// dollars formats nano-dollars as a decimal number.
+func dollars(nano int64) string {
+	s := fmt.Sprintf("%d.%09d", nano/1e9, nano%1e9)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }

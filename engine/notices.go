@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	_ "embed"
 	"strings"
 
@@ -37,21 +36,16 @@ var suggestText string
 // It does nothing after the first turn, which is too little to build on, or in plan mode, where
 // the plan is the next step.
 func suggestPrompt(c *Conversation, end *ending) {
-	if !c.set.tuning.Suggestions || c.sub != nil || c.results < 2 || end.isError || end.noTurns || c.mode == wire.ModePlan || len(c.inbox) > 0 || c.spent() {
+	if !c.suggests || c.sub != nil || c.results < 2 || end.isError || end.noTurns || c.mode == wire.ModePlan || len(c.inbox) > 0 || c.spent() {
 		return
 	}
 	of := c.hist.Clone()
 	of.Add("user", mustJSON(&wire.TextBlock{Text: history.Reminder(strings.TrimSpace(suggestText))}))
 	req, name, turns := model.Request{Body: c.body(&of, true), Header: c.header()}, c.model.ID, c.results
-	ctx, cancel := context.WithCancel(c.base)
-	done := make(chan struct{})
-	c.env.OnClose(func() { cancel(); <-done })
-	go func() {
-		defer close(done)
-		defer cancel()
+	ctx := c.idle
+	c.suggesting.Go(func() {
 		a, err := c.readAnswer(ctx, req)
-		// Do not wait for Do: a conversation that ends waits for this goroutine.
-		go c.Do(func() {
+		c.Do(func() {
 			c.book(a, name, "suggestion")
 			text := answerText(a)
 			if err != nil || c.results != turns || c.turn != nil || text == "" || len(strings.Fields(text)) > 20 || strings.Contains(text, "\n") {
@@ -59,5 +53,5 @@ func suggestPrompt(c *Conversation, end *ending) {
 			}
 			c.rec.Emit(&wire.PromptSuggestion{Suggestion: text})
 		})
-	}()
+	})
 }

@@ -1,94 +1,149 @@
 package engine
 
 import (
+	"context"
+	"encoding/json"
 	"slices"
-	"time"
+	"strings"
 
+	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/compact"
 	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/engine/internal/ledger"
-	"github.com/parley-go/parley/engine/model/catalog"
+	"github.com/parley-go/parley/engine/internal/recorder"
+	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/tool"
+	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
-// subagents is the state of a conversation that concerns subagents.
-type subagents struct {
-	sub     *crew.Subagent // set if the conversation is that of a subagent
-	crew    *crew.Parent   // subagents that it starts
-	tasks   *crew.Watch    // background tasks
-	brought *AgentParts    // parts of its agent; nil means none
-	first   []string       // texts that a subagent receives with its first prompt
-	brief   *brief         // for the judge of mode auto; that of the topmost conversation
-}
-
-// choice is the model that answers, and its settings.
-type choice struct {
-	model     catalog.Info
-	primary   catalog.Info // the requested model; a fallback may replace it
-	fallbacks []string     // models not yet tried in this turn
-	effort    string
-	thinking  Thinking
-	betas     []string // see Config
-	tuning    *Tuning  // see Config
-	room      int64    // tokens of the window left for the answer; 0 means no limit
-
-	catalog  *catalog.Catalog
-	budgeted bool // reject models without a known price
-	notify   func(wire.Message)
-}
-
-// money tracks the cost of requests.
-type money struct {
-	ledger      *ledger.Ledger
-	spentBefore int64 // in nano-dollars, by earlier processes of the session
-	maxBudget   int64 // see Config
-
-	owe   func(*session.Entry) // queues a record for the session's log
-	agent string               // id of the subagent that sends the requests, if any
-}
-
-// queue holds the prompts that wait for a turn.
-type queue struct {
-	inbox      []*prompt
-	inputEnded bool
-	working    bool            // no turn runs, but subagents do, and the state is still "running"
-	awake      bool            // the state "running" was emitted for a prompt that has no turn yet
-	ended      bool            // the conversation is over, even if prompts are left
-	uuids      map[string]bool // of accepted prompts
-	timers     *timers         // of scheduled prompts; those of the topmost conversation
-	unfinished *unfinishedTurn // left by an earlier process of the session
-}
-
-// nextPrompt removes the prompt to handle next from the queue: the first of those with
-// the highest priority.
-func (c *queue) nextPrompt() *prompt {
-	rank := func(p *prompt) int {
-		switch p.m.Priority {
-		case "now":
-			return 0
-		case "later":
-			return 2
-		}
-		return 1 // "next", the default
+// assemble returns a conversation whose parts know each other. Its tools and its model are not set yet.
+func assemble(cfg Config, host Host, sub *crew.Subagent, above *Conversation) *Conversation {
+	c := &Conversation{cfg: cfg}
+	env, now := cfg.Env, cfg.Now
+	c.calls, c.over = make(chan func()), make(chan struct{})
+	opts := recorder.Options{Place: recorder.Place{ID: cfg.SessionID, Log: cfg.Log}, Emit: host.Emit, Now: now, Follow: c.compaction.Follow,
+		Sum: func() *session.Entry { return &session.Entry{Type: recorder.CostType, Fields: c.ledger.State()} }}
+	if sub != nil {
+		opts.Agent = sub.ID
 	}
-	at := 0
-	for i, p := range c.inbox {
-		if rank(p) < rank(c.inbox[at]) {
-			at = i
-		}
+	c.rec = recorder.New(opts)
+	c.writer = writer{rec: c.rec}
+
+	// Permissions and tools.
+	c.host, c.mode, c.policy = host, cfg.Mode, cfg.Policy
+	c.allowBypass, c.fixedAllows, c.noPrompts, c.initExtra = cfg.AllowBypass, cfg.FixedAllows, cfg.NoPrompts, cfg.InitExtra
+	c.start, c.permissions.rec, c.permissions.log = env, c.rec, cfg.Logger
+	c.others = func(v *call.View) {
+		v.Project, v.NoInstructions, v.Keeper, v.Forward = c.project, c.noInstructions, c.keeper, c.forward
 	}
-	p := c.inbox[at]
-	c.inbox = slices.Delete(slices.Clone(c.inbox), at, at+1)
-	return p
+	c.toolset = toolset{tools: slices.Clone(cfg.Tools), aliases: cfg.Tuning.ToolAliases, servers: cfg.MCP, search: cfg.Tuning.ToolSearch, prefix: &c.hist.Prefix, serving: &c.owner}
+
+	// Calls, hooks and subagents.
+	c.subagents = subagents{sub: sub, brief: &brief{}, noMessages: cfg.NoSendMessage, forward: cfg.ForwardSubagents, spare: cfg.SpareBackground,
+		owner: &c.owner, permissions: &c.permissions, toolset: &c.toolset}
+	if sub == nil {
+		c.runner = c.newRunner(nil, nil)
+		c.crew = c.newCrew(nil, nil)
+	} else {
+		c.brief = above.brief
+		c.runner = c.newRunner(sub, above.runner)
+		c.crew = c.newCrew(sub, above.crew.Top)
+	}
+	c.hooks = hooks{below: sub != nil, source: "startup", setup: cfg.Setup, serving: &c.owner, runner: c.runner, rec: c.rec, env: env,
+		modelID: func() string { return c.model.ID }, rename: func(title string) error {
+			c.title = strings.TrimSpace(title)
+			return c.rec.Record(session.Title(c.title))
+		}, reload: func() { c.reloadProject() }}
+	if cfg.History != nil {
+		c.hooks.source = "resume"
+	}
+
+	// The model and its context.
+	c.choice = choice{budgeted: cfg.MaxBudget > 0, tuning: &c.cfg.Tuning, betas: cfg.Betas, effort: cfg.Effort, thinking: cfg.Thinking, fallbacks: slices.Clone(cfg.Fallbacks),
+		catalog: cfg.Catalog, notify: c.rec.Emit}
+	c.briefing = briefing{project: cfg.Project, only: cfg.Skills, noInstructions: cfg.NoInstructions, outputStyle: cfg.OutputStyle, planWords: cfg.Tuning.PlanInstructions,
+		hostPrompt: func() bool { return c.given != nil },
+		owner:      &c.owner, permissions: &c.permissions, toolset: &c.toolset, hooks: &c.hooks, cfg: &c.cfg, env: env, rec: c.rec, writer: &c.writer, runner: c.runner}
+	c.preface = preface{given: cfg.SystemPrompt, appended: cfg.AppendSystemPrompt, briefing: &c.briefing, choice: &c.choice, subagents: &c.subagents}
+	c.compaction = compact.Compactor{Hist: &c.hist, Rec: c.rec, Env: env, Log: cfg.Logger, Now: now, View: c.view.Load, Serve: c.runWhileServing, Path: c.runner.Top.Path,
+		HasTool: func(name string) bool { return c.findTool(name) != nil },
+		Limits: func() compact.Limits {
+			l, _ := cfg.Compaction.limits(c.model.ContextWindow)
+			return l
+		}}
+
+	// Requests and turns.
+	c.requester = requester{owner: &c.owner, choice: &c.choice, cfg: &c.cfg, writer: &c.writer, runner: c.runner,
+		money: money{ledger: ledger.New(cfg.Catalog), maxBudget: cfg.MaxBudget, owe: c.rec.Owe, now: now, began: now()},
+		retry: func(failure *model.Error) {
+			if h, ok := c.host.(interface{ Retrying(*model.Error) }); ok {
+				h.Retrying(failure)
+			}
+		}}
+	if sub != nil {
+		c.money.agent = sub.Def.Name
+	}
+	c.queue = queue{turns: turns{maxTurns: cfg.MaxTurns, suggests: cfg.Tuning.Suggestions}, rec: c.rec, replay: cfg.Replay, states: cfg.States, uuids: map[string]bool{}}
+	c.rounds = rounds{owner: &c.owner, writer: &c.writer, requester: &c.requester, toolset: &c.toolset, hooks: &c.hooks, briefing: &c.briefing, current: &c.queue.turns,
+		cfg: &c.cfg, rec: c.rec, runner: c.runner, watch: c.tasks, grace: c.crew.Grace}
+	c.commands = commands{preface: &c.preface, requests: &c.requester, setModel: c.SetModel, forkable: c.subagents.all, clear: c.clearCommand, compact: c.compactCommand}
+
+	// Services for hosts and tools.
+	c.beside = beside{owner: &c.owner, permissions: &c.permissions, toolset: &c.toolset, env: env, runner: c.runner}
+	c.checkpoints = checkpoints{loadPart: cfg.LoadPart, env: env, rec: c.rec, permissions: &c.permissions, busy: c.Busy}
+	c.trees = worktrees{env: env, runner: c.runner, rec: c.rec, owner: &c.owner, grace: c.crew.Grace, move: c.publishEnv,
+		view: func() *tool.Env { return c.view.Load().Env },
+		promptID: func() string {
+			if c.turn == nil {
+				return ""
+			}
+			return c.turn.promptID
+		}}
+	if sub == nil { // a subagent uses those of its parent
+		c.timers = &timers{do: c.Do, queue: &c.queue, brief: c.brief}
+		watchSchedules(env, c.timers)
+	}
+	env.Model = c.consult
+	env.Hidden = func(path string, target *tool.Target) bool {
+		v := c.view.Load()
+		return v.Policy.Hides(&v.Hiding, path, target)
+	}
+	env.HiddenPatterns = func() []string {
+		v := c.view.Load()
+		return v.Policy.Hidden(&v.Hiding)
+	}
+	return c
 }
 
-// turns is the running turn and the results of earlier ones.
-type turns struct {
-	turn     *turn       // nil while idle
-	batch    *call.Batch // calls of the answer, until all their results are emitted
-	results  int
-	refusals int  // how often a safety check of the provider stopped the model in this conversation
-	failed   bool // the result of the last turn was an error
-	began    time.Time
+// newRunner returns the runner of tool calls. It reads views, and reaches the owner only through
+// [Conversation.Do].
+func (c *Conversation) newRunner(sub *crew.Subagent, above *call.Runner) *call.Runner {
+	r := &call.Runner{Env: c.cfg.Env, Rec: c.rec, Log: c.cfg.Logger, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: c.cfg.Now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
+		SetState: func(state string) { c.Do(func() { c.state(state) }) },
+		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.EmitHookMessages(v) }) },
+		Judge: func(ctx context.Context, s *tool.Spec, input json.RawMessage) *policy.Judgement {
+			ask := func(ctx context.Context, q tool.Question) (*tool.Reply, error) { return c.AskModel(ctx, q, "judge") }
+			return c.brief.judge(ctx, ask, c.Roots(), s, input)
+		}}
+	if sub != nil {
+		r.Top, r.Agent = above.Top, &call.Agent{ID: sub.ID, Name: sub.Def.Name, ReadOnly: sub.Def.ReadOnly, Modes: []wire.PermissionMode{sub.Narrow.Mode}}
+		if above.Agent != nil {
+			r.Agent.Modes = append(slices.Clone(above.Agent.Modes), sub.Narrow.Mode)
+		}
+		return r
+	}
+	r.Top = call.Top{View: c.view.Load, Path: func() string { return c.rec.Place().Path() }, Over: c.over, Refresh: c.cfg.Refresh, Keep: c.cfg.Keep,
+		Apply: func(u *wire.PermissionUpdate) (added []string) {
+			c.Do(func() {
+				before := c.Roots()
+				c.Apply(u)
+				added = slices.DeleteFunc(c.Roots(), func(d string) bool { return slices.Contains(before, d) })
+			})
+			return added
+		}}
+	return r
 }

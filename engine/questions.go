@@ -30,10 +30,10 @@ var enterPlanDescription string
 // plans with them.
 func QuestionTools() []string { return []string{"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"} }
 
-// questionTools returns the question tools that the conversation has.
-func (c *Conversation) questionTools() []tool.Tool {
-	all := []tool.Tool{newAskUser(c.cfg.Tuning.PreviewFormat), &enterPlan{set: func() { c.Do(func() { c.SetMode(wire.ModePlan) }) }}, &exitPlan{set: func() { c.Do(c.leavePlan) }}}
-	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(c.set.questions, t.Spec().Name) })
+// questionTools returns those of the question tools that names lists. previews is the format of previews.
+func questionTools(names []string, previews string, o *owner, p *permissions) []tool.Tool {
+	all := []tool.Tool{newAskUser(previews), &enterPlan{set: func() { o.Do(func() { p.SetMode(wire.ModePlan) }) }}, &exitPlan{set: func() { o.Do(p.leavePlan) }}}
+	return slices.DeleteFunc(all, func(t tool.Tool) bool { return !slices.Contains(names, t.Spec().Name) })
 }
 
 type askUser struct {

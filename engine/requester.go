@@ -13,9 +13,9 @@ import (
 
 	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/compact"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/picture"
-	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/engine/tool"
@@ -29,10 +29,9 @@ import (
 type requester struct {
 	*owner
 	*choice
-	*money
-	cfg    *Config
-	hist   *history.History
-	rec    *recorder.Recorder
+	money
+	cfg *Config
+	*writer
 	runner *call.Runner       // provides the log, the clock and the telemetry
 	retry  func(*model.Error) // called before the first retry of a request
 
@@ -141,11 +140,31 @@ func (c *requester) askAside(ctx context.Context, of history.Transcript, noTools
 	return a, err
 }
 
+// askSummary sends a conversation that requests a summary. It retries temporary failures.
+func (c *requester) askSummary(ctx context.Context, of history.Transcript, noTools bool) (reply compact.Reply, err error) {
+	loop := c.loop(ctx)
+	loop.Report = func(attempt int, delay time.Duration, failure *model.Error) error {
+		c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: loop.MaxRetries, RetryDelayMS: delay.Milliseconds(), ErrorStatus: failure.Status, Error: ask.Code(failure)})
+		return nil
+	}
+	err = loop.Do(ctx, func() error {
+		a, err := c.askAside(ctx, of, noTools)
+		if ask.Overflowed(err) != nil {
+			return ask.Final(err)
+		}
+		if a != nil {
+			reply = compact.Reply{Text: answerText(a), Refused: a.stopReason == "refusal", Called: len(a.calls()) > 0}
+		}
+		return err
+	})
+	return reply, err
+}
+
 // readAnswer reads an answer to its end. It may be called from any goroutine.
 func (c *requester) readAnswer(ctx context.Context, req model.Request) (*answer, error) {
 	a := &answer{}
 	stream := ask.Open(ctx, c.cfg.Model, req, c.cfg.IdleTimeout, false, c.runner.Log)
-	defer stream.Close()
+	defer func() { a.count(stream.Close()...) }()
 	for {
 		var it ask.Item
 		select {
@@ -320,8 +339,15 @@ func (c *requester) askBeside(ctx context.Context, b budget, info catalog.Info, 
 	if err == nil || ctx.Err() != nil || errors.Is(err, ask.ErrSpent) {
 		return a, err
 	}
-	return nil, errors.New(ask.Failure(err).Message)
+	return nil, besideError{ask.Failure(err)}
 }
+
+// A besideError is the failure of a request beside the conversation. Its text is the API's message alone.
+type besideError struct{ failure *model.Error }
+
+func (e besideError) Error() string { return e.failure.Message }
+
+func (e besideError) Unwrap() error { return e.failure }
 
 // SideQuestion asks the model a question about the conversation so far. Neither the question
 // nor the answer becomes part of it. It may be called from any goroutine but the owner's.

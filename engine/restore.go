@@ -70,16 +70,3 @@ func (c *Conversation) restore(h *session.History) error {
 	}
 	return nil
 }
-
-// keepPrompt keeps the system prompt and the tools stable: the session sends those that
-// it started with, also after a resume on another day or by another version, unless
-// their sources have changed. It is called when a turn starts.
-func (c *Conversation) keepPrompt() error {
-	if c.hist.Prefix.Key != c.keyOfPrompt() {
-		c.makePrefix()
-	}
-	if e := c.hist.Prefix.Keep(c.keyOfTools()); e != nil {
-		return c.rec.Record(e)
-	}
-	return nil
-}

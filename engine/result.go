@@ -1,11 +1,7 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"maps"
-	"strings"
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/history"
@@ -13,55 +9,6 @@ import (
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
-
-// init returns the message at the start of a turn that describes the agent and its
-// features.
-func (c *Conversation) init(t *turn) *wire.Init {
-	agents := wire.Names{}
-	for _, d := range c.set.agents {
-		agents = append(agents, d.Name)
-	}
-	m := &wire.Init{
-		Cwd: c.env.Cwd(), Tools: wire.Names(c.ToolNames()), MCPServers: c.initServers(),
-		Model: c.model.ID, PermissionMode: c.mode, SlashCommands: wire.Names{}, APIKeySource: c.cfg.APIKeySource,
-		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: agents, Skills: wire.Names{},
-		Plugins: []*wire.InitPlugin{}, Capabilities: Capabilities(),
-		TerminalSlashCommands: wire.Names{}, AdditionalDirectories: []string{}, ViewMode: "default",
-		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
-	}
-	if roots := c.Roots(); len(roots) > 0 {
-		m.OriginalCwd = roots[0]
-		m.AdditionalDirectories = append(m.AdditionalDirectories, roots[1:]...)
-	}
-	m.UserMessageUUIDs = t.uuids()
-	m.Extra = map[string]json.RawMessage{
-		"analytics_disabled":        json.RawMessage("true"),
-		"product_feedback_disabled": json.RawMessage("true"),
-		"per_turn_effort_active":    json.RawMessage("false"),
-		"ultrathink_available":      json.RawMessage("false"),
-		"ultrathink_typed_raises":   json.RawMessage("false"),
-	}
-	if c.env.Sandbox != nil {
-		m.Extra["sandbox"] = mustJSON(c.env.Sandbox.Report())
-	}
-	for _, cmd := range c.Commands() {
-		m.SlashCommands = append(m.SlashCommands, cmd.Name)
-	}
-	c.initContext(m)
-	maps.Copy(m.Extra, c.initExtra)
-	if unseen := c.unseen(c.tools); len(unseen) > 0 {
-		m.Extra["callback_never_sees"] = mustJSON(unseen)
-	}
-	if c.cfg.OwnVersion != "" {
-		m.Extra["parley_version"] = mustJSON(c.cfg.OwnVersion)
-	}
-	return m
-}
-
-// Capabilities are the features that hosts may rely on.
-func Capabilities() []string {
-	return []string{"interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1"}
-}
 
 // uuids returns the uuids that the host gave its prompts.
 func (t *turn) uuids() []string {
@@ -101,8 +48,11 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	if r.PermissionDenials == nil {
 		r.PermissionDenials = []*wire.PermissionDenial{}
 	}
-	if end.noTurns {
+	switch {
+	case end.noTurns:
 		r.NumTurns = 0
+	case end.reason == "max_turns":
+		r.NumTurns = c.maxTurns + 1 // the turn that did not begin counts, parallel calls do not
 	}
 	r.LocalCommand = end.localCommand
 	if end.subtype != "" {
@@ -113,7 +63,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		if end.text == "" {
 			r.Extra["result"] = json.RawMessage(`""`)
 		}
-		if end.status == 0 && !end.blocked && end.localCommand == "" {
+		if end.status == 0 && !end.blocked && !end.local && end.localCommand == "" && t.deferred == nil {
 			r.Extra["api_error_status"] = json.RawMessage("null")
 		}
 	}
@@ -124,7 +74,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		n := at.Sub(t.began).Milliseconds()
 		return &n
 	}
-	if end.subtype == "" && !end.isError {
+	if end.subtype == "" && !end.isError && t.deferred == nil {
 		r.TimeToRequestMS = ms(t.first.sent)
 		if len(ids) > 0 && t.prompts[0].m.UUID != "" && t.first.usage != nil {
 			sent, tokens, cached := t.first.sent.UnixMilli(), history.InputTokens(t.first.usage), t.first.usage.CacheReadInputTokens
@@ -146,7 +96,7 @@ type syntheticError struct {
 }
 
 // synthetic returns a message in place of the assistant's that no model wrote.
-func (c *Conversation) synthetic(text string, e syntheticError) *wire.Assistant {
+func synthetic(text string, e syntheticError) *wire.Assistant {
 	stop := e.stopReason
 	if stop == "" {
 		stop = "stop_sequence"
@@ -177,66 +127,4 @@ func unknownUsage() *wire.Usage {
 	u.Iterations, u.FallbackCredit = null, null
 	u.Extra = map[string]json.RawMessage{"output_tokens_details": null, "service_tier": null, "inference_geo": null, "speed": null}
 	return u
-}
-
-// systemPrompt returns the system prompt in parts.
-func (c *Conversation) systemPrompt() []string {
-	var parts []string
-	given := strings.TrimSpace(strings.Join(c.set.systemPrompt, "")) != ""
-	if def := c.set.agent; def != nil && !given {
-		parts = append(parts, def.Prompt, c.surroundings(c.Roots()))
-		if def.Reminder != "" {
-			parts = append(parts, def.Reminder)
-		}
-	} else if c.set.systemPrompt != nil {
-		for _, s := range c.set.systemPrompt {
-			if strings.TrimSpace(s) != "" {
-				parts = append(parts, s)
-			}
-		}
-		if c.sub == nil { // otherwise the prompt of the subagent contains it
-			parts = append(parts, c.surroundings(c.Roots()))
-		}
-	} else {
-		parts = append(parts, basePrompt, c.surroundings(c.Roots()))
-	}
-	if s := c.style(); s != nil {
-		parts = append(parts, "# Output style: "+s.Name+"\n\n"+s.Text)
-	}
-	if s := c.set.appendPrompt; s != "" {
-		parts = append(parts, s)
-	}
-	return parts
-}
-
-// keyOfPrompt returns a hash of the sources of the system prompt, except the date and
-// the version.
-func (c *Conversation) keyOfPrompt() string {
-	of := []any{c.set.systemPrompt, c.set.appendPrompt, c.Roots(), c.cfg.Platform, c.model.ID}
-	if c.set.agent != nil {
-		of = append(of, c.set.agent.Prompt, c.set.agent.Reminder)
-	}
-	if s := c.style(); s != nil {
-		of = append(of, s.Text)
-	}
-	sum := sha256.Sum256(mustJSON(of))
-	return hex.EncodeToString(sum[:16])
-}
-
-// surroundings describes the working environment to the model.
-func (c *Conversation) surroundings(roots []string) string {
-	var b strings.Builder
-	b.WriteString("# Where you work\n\n")
-	if len(roots) > 0 {
-		b.WriteString("- Working directory: " + roots[0] + "\n")
-	}
-	for _, d := range roots[min(1, len(roots)):] {
-		b.WriteString("- Another directory you may work in: " + d + "\n")
-	}
-	if c.cfg.Platform != "" {
-		b.WriteString("- Platform: " + c.cfg.Platform + "\n")
-	}
-	b.WriteString("- Date: " + c.runner.Now().Format("2006-01-02") + "\n")
-	b.WriteString("- Model: " + c.model.ID + "\n")
-	return b.String()
 }

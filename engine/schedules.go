@@ -36,11 +36,10 @@ type timedJob struct {
 	timer *time.Timer
 }
 
-// watchSchedules lets the tools of the conversation schedule prompts.
-func watchSchedules(c *Conversation) {
-	t := &timers{do: c.Do, queue: &c.queue, brief: c.brief}
-	c.env.Schedules, c.timers = t, t
-	c.env.OnClose(func() {
+// watchSchedules lets the tools of a conversation schedule prompts.
+func watchSchedules(env *tool.Env, t *timers) {
+	env.Schedules = t
+	env.OnClose(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		for _, j := range t.jobs {
@@ -48,14 +47,6 @@ func watchSchedules(c *Conversation) {
 		}
 		t.jobs = nil
 	})
-}
-
-// KeepSchedules lets the host store the jobs of the conversation. It may be called from any
-// goroutine.
-func KeepSchedules(c *Conversation, host tool.Schedules) {
-	c.timers.mu.Lock()
-	defer c.timers.mu.Unlock()
-	c.timers.host = host
 }
 
 func (t *timers) keeper() tool.Schedules {
@@ -197,7 +188,7 @@ func loopCron(every time.Duration) string {
 
 // expandLoop returns the prompt of /loop for the model. With an interval it schedules the
 // prompt; without one the model receives instructions to continue at its own pace.
-func expandLoop(ctx context.Context, c *Conversation, args string) (string, error) {
+func expandLoop(ctx context.Context, schedules tool.Schedules, args string) (string, error) {
 	every, rest := loopInterval(args)
 	if rest == "" {
 		return "", fmt.Errorf("Usage: /loop [interval] <prompt>, such as /loop 5m look at the build, or /loop look at the build until it is green")
@@ -210,7 +201,7 @@ func expandLoop(ctx context.Context, c *Conversation, args string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	job, err := c.env.Schedules.Add(ctx, tool.Job{Cron: cron, At: at, Prompt: rest, Recurring: true})
+	job, err := schedules.Add(ctx, tool.Job{Cron: cron, At: at, Prompt: rest, Recurring: true})
 	if err != nil {
 		return "", err
 	}

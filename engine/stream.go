@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/tool"
@@ -122,6 +123,23 @@ func (a *answer) add(ev *wire.APIEvent) (*block, error) {
 		a.complete, a.closed = true, true
 	}
 	return nil, nil
+}
+
+// count adds the usage of items that arrived too late to be handled, because the turn was stopped.
+// The API charges for them.
+func (a *answer) count(late ...ask.Item) {
+	for _, it := range late {
+		switch {
+		case it.Response != nil:
+			a.requestID = it.Response.RequestID
+		case it.Event == nil:
+		case it.Event.Type == "message_start" && !a.started:
+			a.closed = true // its start is not emitted, so no end is due
+			a.add(it.Event)
+		case it.Event.Type == "message_delta" && it.Event.Usage != nil:
+			a.mergeUsage(it.Event.Usage)
+		}
+	}
 }
 
 // mergeUsage applies the counts of message_delta, which replace earlier ones.
@@ -251,4 +269,16 @@ func (a *answer) calls() []*block {
 // mustJSON encodes a value that can always be encoded.
 func mustJSON(v any) json.RawMessage {
 	return recorder.JSON(v)
+}
+
+// dropOpen removes the blocks at the end of an answer that were never completed.
+func (a *answer) dropOpen() {
+	for len(a.blocks) > 0 && !a.blocks[len(a.blocks)-1].done {
+		a.blocks = a.blocks[:len(a.blocks)-1]
+	}
+}
+
+// event returns the message for an event of the stream.
+func (a *answer) event(raw json.RawMessage) *wire.StreamEvent {
+	return &wire.StreamEvent{Event: raw, APIMessageID: a.id}
 }

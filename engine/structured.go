@@ -55,7 +55,7 @@ func objectSchema(schema json.RawMessage) (json.RawMessage, error) {
 		return nil, errors.New("the JSON schema cannot be read: it must be an object")
 	}
 	if typ := members["type"]; typ != nil && string(typ) != `"object"` {
-		return nil, fmt.Errorf("the JSON schema cannot be used: what it describes must be an object, and is %s", typ)
+		return nil, fmt.Errorf("the JSON schema cannot be used: it must describe an object, not %s", typ)
 	} else if typ != nil {
 		return schema, nil
 	}

@@ -22,13 +22,69 @@ const commandWait = 10 * time.Minute
 //go:embed subagent_notes.md
 var subagentNotes string
 
+// subagents holds the agents that the model can start and the tasks in the background. It knows
+// whether the conversation is that of a subagent itself.
+type subagents struct {
+	sub     *crew.Subagent // set if the conversation is that of a subagent
+	crew    *crew.Parent   // subagents that it starts
+	tasks   *crew.Watch    // background tasks
+	brought *AgentParts    // parts of its agent; nil means none
+	first   []string       // texts that a subagent receives with its first prompt
+	brief   *brief         // for the judge of mode auto; that of the topmost conversation
+
+	agents     []*agents.Definition // that the model can start
+	noMessages bool                 // see [Config.NoSendMessage]
+	forward    bool                 // see [Config.ForwardSubagents]
+	spare      bool                 // see [Config.SpareBackground]
+
+	owner       *owner
+	permissions *permissions
+	toolset     *toolset
+}
+
+// setAgents sets the agents that the model can start. If there are none, the tool is
+// removed.
+func (c *subagents) setAgents(defs []*agents.Definition) {
+	if c.permissions.self != nil {
+		if defs = c.permissions.self.Agents(defs); !c.permissions.self.Has(call.AgentName, call.AgentHostName) {
+			defs = nil
+		}
+	}
+	c.agents = defs
+	c.toolset.tools = slices.DeleteFunc(slices.Clone(c.toolset.tools), func(t tool.Tool) bool { _, ok := t.(call.AgentTool); return ok })
+	if len(defs) > 0 {
+		a := crew.NewTool(c.crew, defs)
+		tools := []tool.Tool{a}
+		if !c.noMessages && (c.permissions.self == nil || c.permissions.self.Allows(crew.MessageToolName)) {
+			tools = append(tools, crew.NewMessageTool(a))
+		}
+		c.toolset.tools = append(tools, c.toolset.tools...)
+	}
+}
+
+// all returns a tool that starts any of the agents, for commands and skills that run in one.
+func (c *subagents) all() *crew.Tool { return crew.NewTool(c.crew, c.agents) }
+
+// Agents returns the agents that the model can start.
+func (c *subagents) Agents() []*agents.Definition { return c.agents }
+
+// ReportTasksNow reports the outcome of tasks that have ended so far, including those of
+// subagents. It may be called from anywhere but from inside a Do.
+func (c *subagents) ReportTasksNow() {
+	c.owner.Do(c.tasks.Report)
+	c.crew.ReportAll()
+}
+
+// ReportTasks emits the list of background tasks to the host.
+func (c *subagents) ReportTasks() { c.tasks.Changed() }
+
 // newCrew returns the interface of the conversation to the subagents that it starts. sub is
 // the subagent that runs this conversation, and top is shared by the subagents of the
 // session; both are nil in the topmost conversation.
 func (c *Conversation) newCrew(sub *crew.Subagent, top *crew.Top) *crew.Parent {
-	c.tasks = &crew.Watch{Env: c.env, Emit: c.rec.Emit, Now: c.runner.Now, Do: c.Do, AddPrompt: c.addPrompt}
-	c.env.Notify = c.tasks.Notify
-	p := &crew.Parent{Env: c.env, Log: c.runner.Log, Now: c.runner.Now, NoBackground: c.cfg.NoBackground, Watch: c.tasks, Top: top,
+	c.tasks = &crew.Watch{Env: c.runner.Env, Emit: c.rec.Emit, Now: c.runner.Now, Do: c.Do, AddPrompt: c.addPrompt}
+	c.runner.Env.Notify = c.tasks.Notify
+	p := &crew.Parent{Env: c.runner.Env, Log: c.runner.Log, Now: c.runner.Now, NoBackground: c.cfg.NoBackground, Watch: c.tasks, Top: top,
 		Context: func() context.Context { return c.base }, Do: c.Do, View: c.view.Load, Spent: c.spent, Spawn: c.spawn}
 	if sub != nil {
 		p.Depth = sub.Depth()
@@ -57,11 +113,6 @@ func (c *Conversation) newCrew(sub *crew.Subagent, top *crew.Top) *crew.Parent {
 	return p
 }
 
-// addPrompt queues a prompt that is not from the host.
-func (c *queue) addPrompt(text string, origin *wire.Origin) {
-	c.inbox = append(c.inbox, &prompt{m: wire.Prompt(wire.Text(text)), uuid: session.NewID(), origin: origin})
-}
-
 // spawn creates the conversation of a subagent. It is called in the goroutine of the call
 // that starts it, whose context is ctx.
 func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background bool) (_ *crew.Child, err error) {
@@ -79,13 +130,13 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 	var cfg Config
 	alive := c.Do(func() {
 		cfg = c.cfg
-		cfg.Agents, cfg.ForwardSubagents, cfg.AllowBypass, cfg.FixedAllows, cfg.Skills, cfg.InitExtra = c.set.agents, c.set.forward, c.allowBypass, c.fixedAllows, c.only, c.initExtra
+		cfg.Agents, cfg.ForwardSubagents, cfg.AllowBypass, cfg.FixedAllows, cfg.Skills, cfg.InitExtra = c.agents, c.forward, c.allowBypass, c.fixedAllows, c.only, c.initExtra
 		s.Continues = c.findTool(crew.MessageToolName) != nil
 		cfg.Tools = chooseTools(&s.Narrow, c.tools)
 		cfg.ModelName = c.model.ID
 		cfg.Mode = c.mode
 		cfg.Effort, cfg.Thinking = c.effort, c.thinking
-		if cfg.Thinking.Display == "" && !c.set.forward {
+		if cfg.Thinking.Display == "" && !c.forward {
 			cfg.Thinking.Display = displayOmitted // nobody sees it
 		}
 		cfg.Policy = c.view.Load().Rules().Narrow(s.Narrow.Policy())
@@ -153,13 +204,13 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 	s.Model = child.primary.ID
 	child.ledger, child.spentBefore = c.ledger.Child(), c.spentBefore
 	if s.Place == nil {
-		child.env.Hidden, child.env.HiddenPatterns = c.env.Hidden, c.env.HiddenPatterns
+		child.runner.Env.Hidden, child.runner.Env.HiddenPatterns = c.runner.Env.Hidden, c.runner.Env.HiddenPatterns
 	}
 	child.keeps, child.keeper = s.Narrow.Keeps, c.view.Load().Keeper
 	child.publish()
 	return &crew.Child{Watch: child.tasks, LastUsage: func() *wire.Usage { return child.lastUsage },
 		Run: func(ctx context.Context, text string, recorded func(*wire.User)) {
-			child.runSubagent(ctx, c.env.Cwd(), text, recorded)
+			child.runSubagent(ctx, c.runner.Env.Cwd(), text, recorded)
 		},
 		Tell: func(text string) bool {
 			return child.Do(func() { child.addPrompt(text, &wire.Origin{Kind: "agent"}) })
@@ -190,29 +241,6 @@ func (c *Conversation) runSubagent(ctx context.Context, cwd, text string, record
 	c.Run(ctx)
 }
 
-// setAgents sets the agents that the model can start. If there are none, the tool is
-// removed.
-func (c *Conversation) setAgents(defs []*agents.Definition) {
-	if c.self != nil {
-		if defs = c.self.Agents(defs); !c.self.Has(call.AgentName, call.AgentHostName) {
-			defs = nil
-		}
-	}
-	c.set.agents = defs
-	c.tools = slices.DeleteFunc(slices.Clone(c.tools), func(t tool.Tool) bool { _, ok := t.(call.AgentTool); return ok })
-	if len(defs) > 0 {
-		a := crew.NewTool(c.crew, defs)
-		tools := []tool.Tool{a}
-		if !c.cfg.NoSendMessage && (c.self == nil || c.self.Allows(crew.MessageToolName)) {
-			tools = append(tools, crew.NewMessageTool(a))
-		}
-		c.tools = append(tools, c.tools...)
-	}
-}
-
-// Agents returns the agents that the model can start.
-func (c *Conversation) Agents() []*agents.Definition { return c.set.agents }
-
 // chooseTools returns the parent's tools that an agent has. Tools that belong to the
 // conversation with the user are left out, and those of MCP servers are added elsewhere.
 func chooseTools(n *crew.Narrowing, tools []tool.Tool) []tool.Tool {
@@ -229,16 +257,3 @@ func chooseTools(n *crew.Narrowing, tools []tool.Tool) []tool.Tool {
 	}
 	return kept
 }
-
-// ReportTasksNow reports the outcome of tasks that have ended so far, including those of
-// subagents. It may be called from anywhere but from inside a Do.
-func (c *Conversation) ReportTasksNow() {
-	c.Do(c.tasks.Report)
-	c.crew.ReportAll()
-}
-
-// Remark sends the model a text from outside the conversation, in a separate turn.
-func (c *Conversation) Remark(text string) { c.addPrompt(text, &wire.Origin{Kind: "hook"}) }
-
-// ReportTasks emits the list of background tasks to the host.
-func (c *Conversation) ReportTasks() { c.tasks.Changed() }

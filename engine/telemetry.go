@@ -9,14 +9,6 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// agentName returns the name of the agent that the conversation runs as, if any.
-func (c *Conversation) agentName() string {
-	if c.sub != nil {
-		return c.sub.Def.Name
-	}
-	return c.cfg.AgentName
-}
-
 // endSpan ends the span of a turn with its result.
 func (t *turn) endSpan(r *wire.Result) {
 	u := telemetry.UsageOf(r.Usage)

@@ -21,6 +21,22 @@ type Thinking struct {
 	Display string // how much of it is shown, such as "summarized"; empty means the default
 }
 
+// choice is the model that answers, and its settings.
+type choice struct {
+	model     catalog.Info
+	primary   catalog.Info // the requested model; a fallback may replace it
+	fallbacks []string     // models not yet tried in this turn
+	effort    string
+	thinking  Thinking
+	betas     []string // see Config
+	tuning    *Tuning  // see Config
+	room      int64    // tokens of the window left for the answer; 0 means no limit
+
+	catalog  *catalog.Catalog
+	budgeted bool // reject models without a known price
+	notify   func(wire.Message)
+}
+
 // thinkingMember returns the thinking member of a request. It is adjusted to what the
 // model accepts: adaptive models have no limit, and thinking cannot be disabled in
 // some. For an unknown model it is sent as configured.
@@ -151,7 +167,7 @@ func (c *choice) SetEffort(effort string) { c.effort = effort }
 func (c *choice) Effort() string { return c.effortLevel() }
 
 func unpriced(m catalog.Info) error {
-	return fmt.Errorf("the price of %s is not known, so a budget cannot be kept; name a model with a known price or leave the budget out", m.ID)
+	return fmt.Errorf("the price of %s is unknown, so a budget cannot be enforced; use a model with a known price, or no budget", m.ID)
 }
 
 func (c *choice) resolve(name string) catalog.Info {

@@ -1,13 +1,13 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine/internal/ask"
@@ -15,8 +15,6 @@ import (
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/picture"
 	"github.com/parley-go/parley/engine/internal/recorder"
-	"github.com/parley-go/parley/engine/project"
-	"github.com/parley-go/parley/engine/tool/skill"
 	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -34,24 +32,50 @@ type turn struct {
 	promptID string
 	id       string // id of the turn, for hooks
 
-	began       time.Time
-	first       firstAnswer
-	apiTime     time.Duration
-	userLines   int // user messages that were emitted, without replayed prompts
-	rounds      int // requests that were answered
-	stops       int // how often a Stop hook continued it
-	nudges      int
-	continued   int // how often it continued after a truncated answer
-	refusals    int // how often a safety check of the provider stopped the model
-	enforced    int // how often the model was reminded to use the structured output tool
-	denials     []*wire.PermissionDenial
-	lastText    string // last text of the model
-	shownText   string // lastText, as it was emitted
-	stopReason  string
-	schemaFails int
-	structured  json.RawMessage
-	deferred    *wire.DeferredToolUse
+	began      time.Time
+	first      firstAnswer
+	apiTime    time.Duration
+	userLines  int // user messages that were emitted, without replayed prompts
+	rounds     int // requests that were answered
+	denials    []*wire.PermissionDenial
+	lastText   string // last text of the model
+	shownText  string // lastText, as it was emitted
+	stopReason string
+	structured json.RawMessage
+	deferred   *wire.DeferredToolUse
+	attempts
 }
+
+// attempts counts how often a turn continued although it could have ended.
+type attempts struct {
+	stops       int // a Stop hook objected
+	nudges      int // the answer was empty
+	continued   int // the answer was truncated
+	refusals    int // a safety check of the provider stopped the model
+	enforced    int // the model was reminded to use the structured output tool
+	schemaFails int // the structured output did not match the schema
+}
+
+// turns is the running turn and the results of earlier ones.
+type turns struct {
+	turn     *turn       // nil while idle
+	batch    *call.Batch // calls of the answer, until all their results are emitted
+	results  int
+	refusals int  // how often a safety check of the provider stopped the model in this conversation
+	failed   bool // the result of the last turn was an error
+	maxTurns int  // see [Config]
+	suggests bool // see [Tuning.Suggestions]
+
+	suggesting sync.WaitGroup  // requests for suggestions
+	idle       context.Context // of these requests; it ends before Run returns
+}
+
+// Busy reports whether a turn runs.
+func (c *turns) Busy() bool { return c.turn != nil }
+
+// Failed reports whether the result of the last turn was an error. It may be called once
+// Run has returned.
+func (c *turns) Failed() bool { return c.failed }
 
 // firstAnswer describes the first answer of a turn.
 type firstAnswer struct {
@@ -106,6 +130,7 @@ type ending struct {
 	blocked  bool // a hook blocked the prompt
 
 	localCommand string // the slash command that was answered locally
+	local        bool   // a slash command was answered locally; localCommand is empty if it is not available
 }
 
 // begin prepares a turn for its prompt: it runs hooks, expands the prompt and records it. It
@@ -114,7 +139,7 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 	if p.continued != nil {
 		return c.continueTurn(t, p.continued)
 	}
-	if err := c.abandonUnfinished(); err != nil {
+	if err := c.abandon(c.takeUnfinished()); err != nil {
 		return c.broken(err)
 	}
 	cmd := c.slash(p)
@@ -163,8 +188,8 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		end.noTurns = true
 		return end
 	}
-	if c.cfg.AgentName != "" && c.set.agent == nil {
-		end := c.broken(fmt.Errorf("There is no agent named %s, which this conversation is to be.", c.cfg.AgentName))
+	if c.cfg.AgentName != "" && c.role == nil {
+		end := c.broken(fmt.Errorf("No agent is named %s.", c.cfg.AgentName))
 		end.noTurns = true
 		return end
 	}
@@ -192,34 +217,6 @@ func (c *Conversation) begin(t *turn, p *prompt) *ending {
 		return &ending{noTurns: true}
 	}
 	return nil
-}
-
-// reportBlocked ends a turn because a hook blocked its prompt. It does not repeat the prompt,
-// whether or not the hook suppresses it, because the hook may protect a secret in it. With stopped
-// the hook only ended the turn: the prompt stays in the conversation, and the next prompt tells
-// the model why it was not answered.
-func (c *Conversation) reportBlocked(reason, plain string, stopped bool) *ending {
-	kind, told, result := "blocked_by_hook", "UserPromptSubmit operation blocked by hook:\n"+reason, "The prompt was blocked by a hook: "+reason
-	if stopped {
-		kind, told = "stopped_by_hook", strings.TrimSuffix("Operation stopped by hook: "+reason, ": ")
-		result = told
-		if err := c.inform(told); err != nil {
-			return c.broken(err)
-		}
-	}
-	c.rec.Emit(&wire.Informational{Content: told, Level: "warning", PreventContinuation: true,
-		PromptSubmitOutcome: mustJSON(map[string]any{"kind": kind, "prompt_kept": stopped, "reason": plain})})
-	return &ending{noTurns: true, blocked: true, text: result}
-}
-
-// unrecorded is the result of a call whose own result could not be recorded.
-const unrecorded = "[The result of this call could not be recorded, so its outcome is unknown: it may have taken effect in full, in part or not at all. Find out before you repeat it.]"
-
-// broken ends a turn because the engine itself cannot continue. Another prompt may follow, so
-// every call needs a result.
-func (c *Conversation) broken(err error) *ending {
-	c.hist.CloseCalls(unrecorded)
-	return &ending{subtype: "error_during_execution", isError: true, errors: []string{err.Error()}}
 }
 
 // appendPrompt records a prompt and the texts that hooks add to it, and adds them to the history.
@@ -262,9 +259,13 @@ func (c *Conversation) appendPrompt(t *turn, p *prompt, context []string) error 
 		Type: "user", UUID: p.uuid,
 		Message: mustJSON(map[string]any{"role": "user", "content": said}),
 		Fields:  fields("promptId", t.promptID, "permissionMode", c.mode),
-	}, {Type: "last-prompt", Fields: fields("lastPrompt", history.Clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)}}
-	if origin := originOf(p); origin != nil {
+	}}
+	origin := originOf(p)
+	if origin != nil {
 		entries[0].Fields["origin"] = mustJSON(origin)
+	}
+	if origin == nil || origin.Kind == "human" { // lists of sessions show it
+		entries = append(entries, &session.Entry{Type: "last-prompt", Fields: fields("lastPrompt", history.Clip(p.m.Message.Content.String(), 200), "leafUuid", p.uuid)})
 	}
 	if p == t.prompts[0] && c.sub == nil {
 		entries = append(entries, session.TurnBegan(p.uuid, t.promptID))
@@ -307,38 +308,19 @@ func originOf(p *prompt) *wire.Origin {
 	return p.origin
 }
 
-// userEntry returns a record with the role of the user.
-func userEntry(f map[string]json.RawMessage, blocks ...json.RawMessage) *session.Entry {
-	return &session.Entry{Type: "user", Fields: f, Message: mustJSON(map[string]any{"role": "user", "content": blocks})}
-}
-
-// nudge is like inform, and also emits the text to the host. refused is the id of the model's
-// message that was refused, if any.
-func (c *Conversation) nudge(t *turn, text, refused string) error {
-	if err := c.inform(text); err != nil {
-		return err
-	}
-	t.userLines++
-	c.rec.Emit(&wire.User{
-		Message:     wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: text})},
-		IsSynthetic: true, RefusedMessageID: refused,
-	})
-	return nil
-}
-
 func fields(pairs ...any) map[string]json.RawMessage {
 	return recorder.Fields(pairs...)
 }
 
 // echoPrompts emits prompts back to the host, just before the first answer to them.
-func (c *Conversation) echoPrompts(t *turn) {
+func (t *turn) echoPrompts(rec *recorder.Recorder) {
 	for _, p := range t.unspoken {
 		m := *p.m
 		m.IsReplay, m.UUID, m.SessionID, m.Timestamp, m.Origin, m.Priority = true, p.uuid, "", "", originOf(p), ""
 		if p.typed != "" {
 			m.Message.Content = wire.Text(p.typed)
 		}
-		c.rec.Emit(&m)
+		rec.Emit(&m)
 	}
 	t.unspoken = nil
 }
@@ -407,12 +389,12 @@ func (c *Conversation) round(t *turn) *ending {
 	if !a.complete {
 		// The stream broke after the call. The call has run, and the model continues from its
 		// result.
-		c.rec.Emit(c.synthetic("API Error: the connection was lost in the middle of the answer; what is above may be incomplete.",
+		c.rec.Emit(synthetic("API Error: the connection was lost in the middle of the answer; what is above may be incomplete.",
 			syntheticError{code: wire.ErrorServer, apiError: "connection_failed", stopReason: "tool_use"}))
 	}
-	if c.set.maxTurns > 0 && t.rounds >= c.set.maxTurns {
+	if c.maxTurns > 0 && t.rounds >= c.maxTurns {
 		return &ending{subtype: "error_max_turns", reason: "max_turns", isError: true,
-			errors: []string{fmt.Sprintf("Reached maximum number of turns (%d)", c.set.maxTurns)}}
+			errors: []string{fmt.Sprintf("Reached maximum number of turns (%d)", c.maxTurns)}}
 	}
 	return c.mergeQueuedPrompts(t)
 }
@@ -442,392 +424,16 @@ func (c *Conversation) mergeQueuedPrompts(t *turn) *ending {
 		if err := c.appendPrompt(t, p, verdict.Added()); err != nil {
 			return c.broken(err)
 		}
-		c.echoPrompts(t)
+		t.echoPrompts(c.rec)
 		c.lifecycle(p, "started")
 		t.first.named = t.first.named && p.m.UUID == ""
 	}
 	return nil
 }
 
-func (c *Conversation) overBudget() *ending {
-	return &ending{subtype: "error_max_budget_usd", reason: "budget_exhausted", isError: true,
-		errors: []string{fmt.Sprintf("Reached maximum budget ($%s)", dollars(c.cfg.MaxBudget))}}
-}
-
-// dollars formats nano-dollars as a decimal number.
-func dollars(nano int64) string {
-	s := fmt.Sprintf("%d.%09d", nano/1e9, nano%1e9)
-	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
-}
-
-// finishOrContinue ends a turn whose answer calls no tool, unless there is a reason to continue.
-func (c *Conversation) finishOrContinue(t *turn, a *answer) *ending {
-	goOn := func(text string) *ending {
-		if err := c.nudge(t, text, ""); err != nil {
-			return c.broken(err)
-		}
-		return nil
-	}
-	switch {
-	case !a.complete:
-		if t.continued++; t.continued <= 3 {
-			return goOn("Your answer above was cut off by a failure of the connection. Go on where it stopped; do not repeat it.")
-		}
-	case a.stopReason == "max_tokens", a.stopReason == "model_context_window_exceeded":
-		if t.continued++; t.continued <= 3 {
-			return goOn("Your answer reached the limit of its length. Go on exactly where it stopped, in smaller pieces.")
-		}
-	case a.stopReason == "pause_turn":
-		if t.continued++; t.continued <= 10 {
-			c.hist.GoOn()
-			return nil
-		}
-	case a.stopReason == "refusal":
-		told := "The model declined to answer, or a safety check stopped its answer."
-		c.refusals++
-		if t.refusals++; t.refusals <= 1 {
-			told += " It is asked once more, and told so."
-		}
-		c.rec.Emit(&wire.Informational{Content: told, Level: "notice"})
-		if t.refusals <= 1 {
-			if err := c.nudge(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
-				return c.broken(err)
-			}
-			return nil
-		}
-	case a.empty():
-		if t.nudges++; t.nudges <= 1 {
-			return goOn("Your answer was empty. Answer the prompt, or say why you cannot.")
-		}
-	}
-	if c.set.jsonSchema != nil {
-		if form := c.form(); form != nil {
-			if value := form.inText(a.text()); value != nil {
-				t.structured = value
-				c.stopHooks(t, t.lastText)
-				return &ending{reason: "completed", text: compactJSON(value)}
-			}
-		}
-		if t.enforced == 0 {
-			end := goOn("[structured-output-enforce] Give the answer by calling the StructuredOutput tool with a value that fits its schema.")
-			if end == nil {
-				c.stopHooks(t, t.lastText) // the turn continues in any case
-			}
-			t.enforced++
-			return end
-		}
-		return &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,
-			errors: []string{"The model answered with text and never called StructuredOutput."}}
-	}
-	more, added, stopped := c.stopHooks(t, t.lastText)
-	end := &ending{reason: "completed", text: t.shownText}
-	if stopped {
-		end.reason = "stop_hook_prevented"
-		return end
-	}
-	if more == "" && added == nil {
-		return end
-	}
-	if t.stops++; t.stops > maxStops {
-		return end
-	}
-	for _, text := range added {
-		if err := c.inform(text); err != nil {
-			return c.broken(err)
-		}
-	}
-	if more == "" {
-		return nil
-	}
-	end = goOn("Stop hook feedback:\n" + more)
-	if t.stops == 1 {
-		c.rec.Emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate"})
-	}
-	return end
-}
-
-// maxStops limits how often Stop hooks may continue a turn.
-const maxStops = 20
-
-// collect waits for the tools of an answer and emits each result when its call ends. The next
-// request contains them in the order of the calls.
-func (c *Conversation) collect(t *turn, a *answer, run *call.Batch) *ending {
-	run.Release()
-	results := make([]json.RawMessage, len(run.Calls)) // nil: not emitted
-	outs := make([]*call.Outcome, len(run.Calls))
-	var more, follow []string
-	var nested []*project.File
-	var end *ending
-	stopped := false
-	for range run.Calls {
-		i := c.awaitEnd(run)
-		tc := run.Calls[i]
-		out := c.awaitStop(tc)
-		if t.ctx.Err() == nil {
-			c.tasks.Report()
-		}
-		out = cmp.Or(tc.Posted, out)
-		if !tc.ReadOnly() {
-			await(context.Background(), &c.owner, c.tasks.Reports.None()) // a task is reported before the result of its call
-		}
-		if t.ctx.Err() != nil && !out.Finished && !out.Stopped {
-			denied := out.Denied
-			out = call.Rejected(tc, out.Input, call.StoppedBefore)
-			out.Denied = denied
-		}
-		tc.Told = true
-		raw, err := c.emitResult(t, tc, out)
-		if err != nil {
-			run.Abandon()
-			c.hist.Add("user", slices.DeleteFunc(results, func(r json.RawMessage) bool { return r == nil })...)
-			return c.broken(err)
-		}
-		results[i], outs[i] = raw, out
-		if used, ok := out.Result.Structured.(*skill.Output); ok {
-			c.grant(c.projectCommand(used.CommandName))
-		}
-		stopped = stopped || out.Stop
-		if out.Interrupt {
-			t.cancel(errInterrupted)
-		}
-	}
-	c.batch = nil
-	for i, out := range outs {
-		more = append(more, out.Context...)
-		nested = append(nested, out.Nested...)
-		follow = append(follow, out.Result.Follow...)
-		if e := t.outcomeEnding(run.Calls[i], out); end == nil {
-			end = e
-		}
-	}
-	c.hist.Add("user", results...)
-	for _, s := range follow {
-		if err := c.nudge(t, s, ""); err != nil {
-			return c.broken(err)
-		}
-	}
-	if len(nested) > 0 {
-		if err := c.sendNested(nested); err != nil {
-			return c.broken(err)
-		}
-	}
-	if t.ctx.Err() == nil && end == nil {
-		batch, stop := c.batchHooks(t, run)
-		more, stopped = append(more, batch...), stopped || stop
-	}
-	for _, s := range more {
-		if err := c.inform(s); err != nil {
-			return c.broken(err)
-		}
-	}
-	if cause := context.Cause(t.ctx); cause != nil {
-		return c.interrupted(t, "[Request interrupted by user for tool use]", "aborted_tools", cause)
-	}
-	if stopped {
-		return &ending{reason: "hook_stopped"}
-	}
-	if end != nil && end.reason == "completed" { // the answer has the required form
-		c.stopHooks(t, a.text()) // they cannot continue the turn: nothing can be added to it
-	}
-	return end
-}
-
-// awaitEnd waits until a call without a result ends or must stop, and serves the conversation
-// meanwhile. It returns the index of the call: the first, if there are several.
-func (c *Conversation) awaitEnd(run *call.Batch) int {
-	open := func(tc *call.Call) bool { return !tc.Told }
-	for {
-		i, hold := run.Ready()
-		if i >= 0 {
-			// A call that waited for an earlier one may have ended since the earlier one was
-			// checked.
-			for before := -1; i != before; {
-				before = i
-				i, _ = run.Ready()
-			}
-			return i
-		}
-		first := run.Calls[slices.IndexFunc(run.Calls, open)]
-		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(hold, heartbeat))
-		if _, ended := await(ctx, &c.owner, run.Ended); !ended && hold == 0 {
-			c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", first.ID, first.Beats), ToolName: first.Name, ParentToolUseID: first.ID,
-				ElapsedTimeSeconds: c.runner.Now().Sub(first.Began).Round(time.Second).Seconds(), Heartbeat: true})
-			first.Beats++
-		}
-		cancel()
-	}
-}
-
-// awaitStop waits for a call whose context has ended. A call that does not stop in time is
-// abandoned.
-func (c *Conversation) awaitStop(tc *call.Call) *call.Outcome {
-	ctx, cancel := context.WithTimeout(context.Background(), c.crew.Grace())
-	defer cancel()
-	if _, done := await(ctx, &c.owner, tc.Done); !done {
-		c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
-		return call.Rejected(tc, nil, call.StoppedWhile) // its real outcome is unknown
-	}
-	return tc.Out
-}
-
-// heartbeat is how often the progress of a long call is emitted.
-const heartbeat = 30 * time.Second
-
-// emitResult records the result of a call and emits it.
-func (c *Conversation) emitResult(t *turn, tc *call.Call, out *call.Outcome) (json.RawMessage, error) {
-	b := &wire.ToolResultBlock{ToolUseID: tc.ID, Content: out.Result.Content, IsError: out.Result.IsError}
-	if tc.Name == "Bash" && !b.IsError && b.Content.Blocks == nil {
-		// As in the official command, the result of a command always has is_error, unless it
-		// contains a picture.
-		b.Extra = map[string]json.RawMessage{"is_error": json.RawMessage("false")}
-	}
-	if b.IsError && b.Content.Text == "" && b.Content.Blocks == nil { // a denial without a reason
-		b.Extra = map[string]json.RawMessage{"content": json.RawMessage(`""`)}
-	}
-	raw := mustJSON(b)
-	structured := json.RawMessage(nil)
-	if out.Result.Structured != nil {
-		structured = mustJSON(out.Result.Structured)
-	}
-	said := userEntry(fields("sourceToolAssistantUUID", tc.UUID), raw)
-	if structured != nil {
-		said.Fields["toolUseResult"] = structured
-	}
-	if err := c.rec.Record(said); err != nil {
-		return nil, err
-	}
-	for _, m := range out.Before {
-		c.rec.Emit(m)
-	}
-	if out.Deferred {
-		return raw, nil
-	}
-	if out.Denied {
-		t.denials = append(t.denials, &wire.PermissionDenial{ToolName: tc.Name, ToolUseID: tc.ID, ToolInput: orEmpty(out.InputOf(tc))})
-	}
-	t.userLines++
-	m := &wire.User{
-		Message: wire.UserMessage{Role: "user", Content: wire.Blocks(b)},
-		UUID:    said.UUID, ToolUseResult: structured,
-	}
-	if out.Meta != nil {
-		m.ToolResultMeta = []*wire.ToolResultMeta{out.Meta}
-	}
-	c.rec.Emit(m)
-	for _, m := range out.After {
-		c.rec.Emit(m)
-	}
-	return raw, nil
-}
-
-func orEmpty(raw json.RawMessage) json.RawMessage {
-	if raw == nil {
-		return json.RawMessage("{}")
-	}
-	return raw
-}
-
-// answerUnrunCalls adds results for calls that never ran, so that the API accepts the conversation.
-func (c *Conversation) answerUnrunCalls(a *answer) error {
-	for _, b := range a.calls() {
-		raw := mustJSON(&wire.ToolResultBlock{ToolUseID: b.id, Content: wire.Text("The call did not run: the turn ended before it."), IsError: true})
-		if err := c.append(nil, raw); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// cutOff ends a turn that was interrupted during the model's answer.
-func (c *Conversation) cutOff(t *turn, a *answer, run *call.Batch, cause error) *ending {
-	if a == nil || !a.started {
-		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
-	}
-	if run != nil && len(run.Calls) > 0 {
-		run.Abandon()
-		end := c.collect(t, a, run)
-		c.closeStream(a, a.open(), true)
-		return end
-	}
-	open := a.open()
-	if open != nil && open.kind == "text" && open.text.Len() > 0 {
-		open.finish()
-		m := c.assistantLine(a, open)
-		m.Aborted = true
-		if err := c.keepBlock(a, open, m.UUID, fields("isAbortedMidStream", true)); err != nil {
-			return c.broken(err)
-		}
-		c.rec.Emit(m)
-		t.lastText, t.shownText = a.text(), a.shownText()
-	}
-	marker := "[Request interrupted by user]"
-	end := c.interrupted(t, marker, "aborted_streaming", cause)
-	c.closeStream(a, open, true)
-	return end
-}
-
-// interrupted returns the ending of an interrupted turn.
-func (c *Conversation) interrupted(t *turn, marker, reason string, cause error) *ending {
-	if errors.Is(cause, errSuperseded) {
-		return &ending{reason: "aborted_streaming", text: t.shownText}
-	}
-	raw := mustJSON(&wire.TextBlock{Text: marker})
-	said := userEntry(nil, raw)
-	if err := c.rec.Record(said); err != nil {
-		return c.broken(err)
-	}
-	c.hist.Add("user", raw)
-	t.userLines++
-	c.rec.Emit(&wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.TextBlock{Text: marker})},
-		UUID: said.UUID})
-	words := "The turn was interrupted by the user."
-	if !errors.Is(cause, errInterrupted) {
-		words = "The turn was cut off: " + cause.Error()
-	}
-	return &ending{subtype: "error_during_execution", reason: reason, isError: true, errors: []string{words}}
-}
-
-// closeStream emits the final events of an answer that was interrupted or whose stream broke, if
-// the host receives events. The last event has the index of the first block that is missing. open
-// is the block that was not complete. A tool call among them gets no end event, because it would
-// look complete.
-func (c *Conversation) closeStream(a *answer, open *block, interrupted bool) {
-	if !c.cfg.Partial || !a.started || a.closed {
-		return
-	}
-	a.closed = true
-	if open != nil && open.kind != "tool_use" {
-		c.rec.Emit(c.streamEvent(a, mustJSON(map[string]any{"type": "content_block_stop", "index": open.index})))
-	}
-	if interrupted {
-		c.rec.Emit(c.streamEvent(a, mustJSON(map[string]any{"type": "message_delta", "context_management": nil,
-			"delta": map[string]any{"stop_reason": nil, "stop_sequence": nil, "stop_details": nil, "container": nil},
-			"usage": map[string]any{
-				"input_tokens": a.usage.InputTokens, "output_tokens": a.usage.OutputTokens,
-				"cache_creation_input_tokens": a.usage.CacheCreationInputTokens, "cache_read_input_tokens": a.usage.CacheReadInputTokens,
-				"output_tokens_details": orZero(a.usage.OutputTokensDetails), "server_tool_use": orZero(a.usage.ServerToolUse),
-				"iterations": []any{}, "fallback_credit": nil,
-			}})))
-	}
-	blocks := len(a.blocks)
-	if a.open() != nil {
-		blocks--
-	}
-	stop := c.streamEvent(a, json.RawMessage(`{"type":"message_stop"}`))
-	stop.Extra = fields("abandoned_blocks", map[string]any{"api_message_id": a.id, "from_block_index": blocks})
-	c.rec.Emit(stop)
-}
-
-func orZero[T any](v *T) *T {
-	if v == nil {
-		v = new(T)
-	}
-	return v
-}
-
 // finish records and emits the result of a turn.
 func (c *Conversation) finish(t *turn, end *ending) {
-	c.echoPrompts(t)
+	t.echoPrompts(c.rec)
 	over := []*session.Entry{{Type: recorder.CostType, Fields: c.ledger.State()}}
 	r := c.result(t, end)
 	if c.sub == nil {
@@ -857,7 +463,7 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	t.endSpan(r)
 	c.lifecycle(t.prompts[0], final)
 	// Until they end, the host must not close its end: they may need permission.
-	if c.working = c.cfg.States != "" && agentsWork(c.env.Tasks()); !c.working {
+	if c.working = c.cfg.States != "" && agentsWork(c.runner.Env.Tasks()); !c.working {
 		c.state("idle")
 	}
 }

@@ -57,6 +57,11 @@ type Definition struct {
 	// run without it.
 	Trusted bool
 
+	Origin
+}
+
+// Origin is where a definition comes from.
+type Origin struct {
 	Source Source
 	Path   string // of its file, if it comes from one
 }
@@ -72,10 +77,40 @@ func FromWire(name string, d *wire.AgentDefinition, source Source) (*Definition,
 	def := &Definition{
 		Name: strings.TrimSpace(name), Description: d.Description, Prompt: d.Prompt, Tools: d.Tools, Disallowed: d.DisallowedTools,
 		Model: d.Model, Effort: string(d.Effort), Mode: d.PermissionMode, MaxTurns: d.MaxTurns, Background: d.Background,
-		OmitContext: d.OmitClaudeMD, Reminder: d.CriticalSystemReminder, Skills: d.Skills, MCPServers: d.MCPServers, Source: source,
+		OmitContext: d.OmitClaudeMD, Reminder: d.CriticalSystemReminder, Skills: d.Skills, MCPServers: d.MCPServers, Origin: Origin{Source: source},
 		Places: Places{Memory: d.Memory}, First: d.InitialPrompt, Trusted: true,
 	}
+	if raw := d.Extra["mcpServers"]; raw != nil {
+		def.MCPServers = serverRefs(raw)
+	}
 	return def, def.check()
+}
+
+// serverRefs parses a list of MCP servers. The configuration of a server that cannot be read is nil.
+func serverRefs(raw json.RawMessage) (refs []*wire.MCPServerRef) {
+	var items []json.RawMessage
+	if json.Unmarshal(raw, &items) != nil {
+		return []*wire.MCPServerRef{{Configs: map[string]*wire.MCPServerConfig{"mcpServers": nil}}}
+	}
+	for i, item := range items {
+		ref := &wire.MCPServerRef{}
+		var configs map[string]json.RawMessage
+		if json.Unmarshal(item, &ref.Name) == nil && ref.Name != "" {
+			refs = append(refs, ref)
+			continue
+		}
+		if json.Unmarshal(item, &configs) != nil || configs == nil {
+			configs = map[string]json.RawMessage{fmt.Sprintf("mcpServers[%d]", i): nil}
+		}
+		ref.Configs = map[string]*wire.MCPServerConfig{}
+		for name, config := range configs {
+			if ref.Configs[name] = new(wire.MCPServerConfig); len(config) == 0 || config[0] != '{' || json.Unmarshal(config, ref.Configs[name]) != nil {
+				ref.Configs[name] = nil
+			}
+		}
+		refs = append(refs, ref)
+	}
+	return refs
 }
 
 // Parse parses the definitions of --agents: a JSON object of them by name.
@@ -110,7 +145,7 @@ func (d *Definition) check() error {
 	case d.Name == "":
 		return errors.New("an agent has no name")
 	case len(d.Name) > 200 || strings.ContainsAny(d.Name, "\n\r\x00()<>,"):
-		return fmt.Errorf("the agent %.40q has a name that cannot be used: letters, digits, - and _ can", d.Name)
+		return fmt.Errorf("the agent %.40q has an invalid name: use letters, digits, - and _", d.Name)
 	case strings.TrimSpace(d.Description) == "":
 		return fmt.Errorf("the agent %q has no description: it tells the model when to use it", d.Name)
 	case strings.TrimSpace(d.Prompt) == "":
@@ -121,10 +156,10 @@ func (d *Definition) check() error {
 	switch d.Memory {
 	case "", "user", "project", "local":
 	default:
-		return fmt.Errorf("the agent %q has the memory %q: user, project and local can be", d.Name, d.Memory)
+		return fmt.Errorf("the agent %q has the unknown memory %q: use user, project or local", d.Name, d.Memory)
 	}
 	if d.Isolation != "" && d.Isolation != "worktree" {
-		return fmt.Errorf("the agent %q has the isolation %q: worktree can be", d.Name, d.Isolation)
+		return fmt.Errorf("the agent %q has the unknown isolation %q: use worktree", d.Name, d.Isolation)
 	}
 	switch d.Mode {
 	case "", wire.ModeDefault, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeBypassPermissions, wire.ModeAuto, wire.ModeManual, wire.ModeDelegate:
@@ -209,13 +244,13 @@ func parseFile(text []byte, source Source) (*Definition, error) {
 	def := &Definition{
 		Name: doc.String("name"), Description: doc.String("description"), Prompt: doc.Body,
 		Tools: doc.List("tools"), Disallowed: doc.List("disallowedTools"), Skills: doc.List("skills"),
-		Model: doc.String("model"), Effort: doc.String("effort"), Mode: wire.PermissionMode(doc.String("permissionMode")), Hooks: doc.JSON("hooks"), Source: source,
+		Model: doc.String("model"), Effort: doc.String("effort"), Mode: wire.PermissionMode(doc.String("permissionMode")), Hooks: doc.JSON("hooks"), Origin: Origin{Source: source},
 		Places: Places{Memory: doc.String("memory"), Isolation: doc.String("isolation")}, First: doc.String("initialPrompt"),
 	}
 	if doc.Has("maxTurns") {
 		n, ok := doc.Int("maxTurns")
 		if !ok || n <= 0 {
-			return nil, errors.New("maxTurns is no number above zero")
+			return nil, errors.New("maxTurns is not a number above zero")
 		}
 		def.MaxTurns = n
 	}
@@ -232,11 +267,7 @@ func parseFile(text []byte, source Source) (*Definition, error) {
 			raw = append(append(json.RawMessage("["), raw...), ']')
 			fallthrough
 		default:
-			var d wire.AgentDefinition
-			if err := json.Unmarshal(append(append([]byte(`{"mcpServers":`), raw...), '}'), &d); err != nil {
-				return nil, fmt.Errorf("mcpServers cannot be read: %w", err)
-			}
-			def.MCPServers = d.MCPServers
+			def.MCPServers = serverRefs(raw)
 		}
 	}
 	if slices.Equal(def.Tools, []string{"*"}) {

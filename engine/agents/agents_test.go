@@ -79,7 +79,7 @@ func TestParse(t *testing.T) {
 		`{"a":{"prompt":"p"}}`:         "no description",
 		`{"a":{"description":"d"}}`:    "no prompt",
 		`{"":{"description":"d"}}`:     "no name",
-		`{"a\nb":{"description":"d"}}`: "cannot be used",
+		`{"a\nb":{"description":"d"}}`: "invalid name",
 		`{"a":{"description":"d","prompt":"p","permissionMode":"x"}}`: "unknown permission mode",
 		`{"a":{"description":"d","prompt":"p","maxTurns":-1}}`:        "less than zero",
 	} {

@@ -371,7 +371,7 @@ func (c *connection) ask(ctx context.Context, s *server, token int64, send func(
 	var answer *jsonrpc.Error
 	if errors.As(err, &answer) {
 		if answer.Code == codeRejected {
-			return nil, fmt.Errorf("The MCP server %s did not take the call: %w", s.name, c.link.explain(err))
+			return nil, fmt.Errorf("The MCP server %s did not accept the call: %w", s.name, c.link.explain(err))
 		}
 		return nil, errors.New(cmp.Or(answer.Message, fmt.Sprintf("MCP error %d", answer.Code)))
 	}

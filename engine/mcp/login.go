@@ -64,7 +64,7 @@ func (m *Manager) online(name string) (*server, error) {
 	case m.closed:
 		return nil, errClosed
 	case s.kind() != "http" && s.kind() != "sse":
-		return nil, fmt.Errorf("Nobody logs in to a server of the type %s: only those on the network, http and sse, ask for it", s.kind())
+		return nil, fmt.Errorf("A server of the type %s has no login: only servers of the types http and sse do", s.kind())
 	}
 	return s, nil
 }
@@ -81,17 +81,17 @@ func (m *Manager) Login(ctx context.Context, name string) (*wire.MCPAuthenticate
 	defer cancel()
 	a, err := s.authority(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("Nobody can log in to the MCP server %s: %w", name, err)
+		return nil, fmt.Errorf("The login to the MCP server %s cannot start: %w", name, err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("Nobody can log in to the MCP server %s: no port can be listened at: %w", name, err)
+		return nil, fmt.Errorf("The login to the MCP server %s cannot start: no local port can be opened: %w", name, err)
 	}
 	port := listener.Addr().(*net.TCPAddr).Port
 	a.conf.RedirectURL = fmt.Sprintf("http://localhost:%d/callback", port)
 	if err := s.identify(ctx, a); err != nil {
 		listener.Close()
-		return nil, fmt.Errorf("Nobody can log in to the MCP server %s: %w", name, err)
+		return nil, fmt.Errorf("The login to the MCP server %s cannot start: %w", name, err)
 	}
 	a.state, a.verifier = rand.Text(), oauth2.GenerateVerifier()
 	m.mu.Lock()
@@ -249,7 +249,7 @@ func (s *server) authority(ctx context.Context) (*attempt, error) {
 			continue
 		}
 		if about.AuthorizationEndpoint == "" || about.TokenEndpoint == "" {
-			return nil, fmt.Errorf("%s does not say where users log in", a.issuer)
+			return nil, fmt.Errorf("%s does not name the page where users log in", a.issuer)
 		}
 		a.conf.Endpoint = oauth2.Endpoint{AuthURL: about.AuthorizationEndpoint, TokenURL: about.TokenEndpoint, AuthStyle: oauth2.AuthStyleInParams}
 		a.register, a.revoke, a.named = about.RegistrationEndpoint, about.RevocationEndpoint, about.AuthorizationResponseIssParameterSupported
@@ -258,7 +258,7 @@ func (s *server) authority(ctx context.Context) (*attempt, error) {
 	if why != nil {
 		return nil, why
 	}
-	return nil, fmt.Errorf("%s does not say how to log in. If you have a token, give it as a header of the server's configuration", a.issuer)
+	return nil, fmt.Errorf("%s does not describe its login. If you have a token, set it as a header in the server's configuration", a.issuer)
 }
 
 // A client is our client at the authorization server.
@@ -336,7 +336,7 @@ func (s *server) finish(ctx context.Context, q url.Values) error {
 	a := l.attempt
 	l.mu.Unlock()
 	if a == nil {
-		return fmt.Errorf("Nobody is about to log in to the MCP server %s. Begin with mcp_authenticate.", s.name)
+		return fmt.Errorf("No login to the MCP server %s is in progress. Start one with mcp_authenticate.", s.name)
 	}
 	iss := q.Get("iss")
 	switch {
@@ -347,13 +347,13 @@ func (s *server) finish(ctx context.Context, q url.Values) error {
 	case q.Get("error") != "":
 		return fmt.Errorf("The login was refused: %s %s", clip(line(q.Get("error")), 100), clip(line(q.Get("error_description")), 300))
 	case q.Get("code") == "":
-		return errors.New("The address holds no code.")
+		return errors.New("The address contains no code.")
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, a.client), 30*time.Second)
 	defer cancel()
 	token, err := a.conf.Exchange(ctx, q.Get("code"), oauth2.VerifierOption(a.verifier), oauth2.SetAuthURLParam("resource", a.resource))
 	if err != nil {
-		return fmt.Errorf("The code is good for no token: %w", refusal(err))
+		return fmt.Errorf("The login server gave no token for the code: %w", refusal(err))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -193,7 +193,7 @@ func TestLogin(t *testing.T) {
 	if r := tooltest.Call(t.Context(), tooltest.Env(t), add, json.RawMessage(`{"a":1,"b":2}`)); r.Content.String() != "3" {
 		t.Errorf("%+v", r)
 	}
-	if err := m.FinishLogin(t.Context(), "web", back.String()); err == nil || !strings.Contains(err.Error(), "Nobody is about to log in") {
+	if err := m.FinishLogin(t.Context(), "web", back.String()); err == nil || !strings.Contains(err.Error(), "No login to the MCP server web is in progress") {
 		t.Error("a code was taken twice", err)
 	}
 
@@ -296,7 +296,7 @@ func TestNoLogin(t *testing.T) {
 		name, want string
 		change     func(*doorman)
 	}{
-		{"nothing known", "does not say how to log in", func(d *doorman) {
+		{"nothing known", "does not describe its login", func(d *doorman) {
 			d.silent = true
 			d.metadata = func(string) string { return "" }
 		}},

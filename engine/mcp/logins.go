@@ -92,7 +92,7 @@ func (l *Logins) List() ([]*KeptLogin, error) {
 		return fail(err)
 	}
 	if doc.Version != 1 {
-		return fail(fmt.Errorf("it is of version %d, and this program knows version 1", doc.Version))
+		return fail(fmt.Errorf("it has version %d; this program supports version 1", doc.Version))
 	}
 	return slices.DeleteFunc(doc.Logins, func(k *KeptLogin) bool { return k == nil }), nil
 }

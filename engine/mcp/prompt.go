@@ -111,11 +111,11 @@ func (p *Prompt) Expand(ctx context.Context, args string) (wire.Content, error) 
 		case i < len(values):
 			given[a.Name] = values[i]
 		case a.Required:
-			return wire.Content{}, fmt.Errorf("The prompt wants an argument %s. Say /%s %s", a.Name, p.full, p.Hint())
+			return wire.Content{}, fmt.Errorf("The prompt needs the argument %s: /%s %s", a.Name, p.full, p.Hint())
 		}
 	}
 	if len(p.arguments) == 0 && args != "" {
-		return wire.Content{}, fmt.Errorf("The prompt takes no arguments. Say /%s", p.full)
+		return wire.Content{}, fmt.Errorf("The prompt takes no arguments: /%s", p.full)
 	}
 	conn, err := p.server.live(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func (p *Prompt) Expand(ctx context.Context, args string) (wire.Content, error) 
 		} `json:"messages"`
 	}
 	if err := json.Unmarshal(answer, &r); err != nil {
-		return wire.Content{}, fmt.Errorf("The MCP server %s answered what cannot be read: %v", p.server.name, err)
+		return wire.Content{}, fmt.Errorf("The answer of the MCP server %s cannot be read: %v", p.server.name, err)
 	}
 	// A text that is too long is not written to a file, because nobody has approved it
 	// yet.

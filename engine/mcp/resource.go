@@ -289,7 +289,7 @@ func (t *ResourceTool) read(ctx context.Context, call *tool.Call, servers []*ser
 		if c.Blob != "" {
 			data, err := base64.StdEncoding.DecodeString(c.Blob)
 			if err != nil {
-				return nil, errors.New("The resource is not what it says: its data is not base64.")
+				return nil, errors.New("The resource is malformed: its data is not base64.")
 			}
 			suffix := ".bin"
 			if list, err := mime.ExtensionsByType(c.MIMEType); err == nil && len(list) > 0 {
@@ -325,7 +325,7 @@ func (s *server) read(ctx context.Context, uri string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(answer, v); err != nil {
-		return fmt.Errorf("The MCP server %s answered what cannot be read: %v", s.name, err)
+		return fmt.Errorf("The answer of the MCP server %s cannot be read: %v", s.name, err)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 		Meta              json.RawMessage   `json:"_meta"`
 	}
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return nil, fmt.Errorf("The MCP server %s answered what cannot be read: %v", t.server.name, err)
+		return nil, fmt.Errorf("The answer of the MCP server %s cannot be read: %v", t.server.name, err)
 	}
 	spill := &spill{server: t.server.name, name: t.spec.Name, max: t.limit, call: call}
 	if spill.max == 0 {
@@ -91,7 +91,7 @@ func (t *Tool) result(call *tool.Call, raw json.RawMessage) (*tool.Result, error
 	if len(r.StructuredContent) > 0 && string(r.StructuredContent) != "null" {
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, r.StructuredContent); err != nil {
-			return nil, fmt.Errorf("The MCP server %s answered what cannot be read: %v", t.server.name, err)
+			return nil, fmt.Errorf("The answer of the MCP server %s cannot be read: %v", t.server.name, err)
 		}
 		whole := compact.String()
 		text := spill.text(whole)

@@ -70,6 +70,44 @@ func Startup(cfg *wire.MCPServerConfig) (kind string, ok bool) {
 	return "", false
 }
 
+// Check returns an error if no server can be started or reached with a configuration.
+func Check(cfg *wire.MCPServerConfig) error {
+	if err := checkMembers(cfg); err != nil {
+		return err
+	}
+	if _, ok := Startup(cfg); !ok {
+		return fmt.Errorf("startup: expected \"required\", \"optional\" or \"lazy\", not %s", cfg.Extra["startup"])
+	}
+	switch cfg.Type {
+	case "", "stdio":
+		if cfg.Command == "" {
+			return errors.New("command: expected a string")
+		}
+	case "http", "sse":
+		if cfg.URL == "" {
+			return errors.New("url: expected a string")
+		}
+	case "sdk":
+	default:
+		return fmt.Errorf("type: expected \"stdio\", \"http\", \"sse\" or \"sdk\", not %q", cfg.Type)
+	}
+	return nil
+}
+
+// checkMembers returns an error if a member has a value of the wrong type. Without it, the server
+// would be another one than the configuration describes.
+func checkMembers(cfg *wire.MCPServerConfig) error {
+	for _, m := range [...]struct{ name, want string }{
+		{"type", "a string"}, {"command", "a string"}, {"args", "a list of strings"}, {"env", "an object of strings"},
+		{"url", "a string"}, {"headers", "an object of strings"}, {"tools", "a list of objects"},
+	} {
+		if raw := cfg.Extra[m.name]; raw != nil && string(raw) != "null" {
+			return fmt.Errorf("%s: expected %s", m.name, m.want)
+		}
+	}
+	return nil
+}
+
 // deadline returns how long connecting may take.
 func (s *server) deadline() time.Duration {
 	var ms int64

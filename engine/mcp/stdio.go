@@ -22,6 +22,9 @@ import (
 
 // dial returns the link to a server.
 func (s *server) dial(ctx context.Context) (link, error) {
+	if err := checkMembers(s.cfg); err != nil {
+		return nil, err
+	}
 	switch kind := s.kind(); kind {
 	case "stdio":
 		return s.start(ctx)
@@ -33,7 +36,7 @@ func (s *server) dial(ctx context.Context) (link, error) {
 		return newWeb(s, u), nil
 	case "sdk":
 		if s.m.opts.Host == nil {
-			return nil, errors.New("there is no host that the server could live in")
+			return nil, errors.New("there is no host that could run the server")
 		}
 		host := newHostConn(s)
 		s.m.mu.Lock()
@@ -41,7 +44,7 @@ func (s *server) dial(ctx context.Context) (link, error) {
 		s.m.mu.Unlock()
 		return host, nil
 	default:
-		return nil, fmt.Errorf("there are no servers of the type %q: use stdio, http, sse or sdk", kind)
+		return nil, fmt.Errorf("unknown server type %q: use stdio, http, sse or sdk", kind)
 	}
 }
 
@@ -123,7 +126,7 @@ func (p *program) explain(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.noise != "" {
-		return fmt.Errorf("%w; it printed what is no message: %s", err, p.noise)
+		return fmt.Errorf("%w; it printed a line that is not a message: %s", err, p.noise)
 	}
 	return err
 }

@@ -271,7 +271,7 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	json.Unmarshal(members["properties"], &properties)
 	for name := range properties {
 		if !propertyName().MatchString(name) {
-			return nil, fmt.Errorf("the API takes no parameter of the name %q", clip(name, 80))
+			return nil, fmt.Errorf("the API has no parameter %q", clip(name, 80))
 		}
 	}
 	if changed {

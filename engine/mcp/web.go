@@ -62,13 +62,17 @@ func newWeb(s *server, u *url.URL) *web {
 
 func (w *web) end() { w.base.CloseIdleConnections() }
 
-// explain prefers the known HTTP responses to the error of the SDK.
+// explain prefers the known HTTP responses to the error of the SDK, and the error of the network to
+// the steps of the SDK that led to it.
 func (w *web) explain(err error) error {
 	if refused := w.refused.Load(); refused != nil {
 		return refused
 	}
 	if status := w.failed.Load(); status != nil {
 		return fmt.Errorf("the server answered %s (%w)", *status, err)
+	}
+	if network := (*url.Error)(nil); errors.As(err, &network) {
+		return fmt.Errorf("%s could not be reached: %w", network.URL, network.Err)
 	}
 	return err
 }

@@ -122,6 +122,11 @@ func (j *disk) word(s *shell.Script, i int) []seenWord {
 		return j.words[i]
 	}
 	f := s.Files[i]
+	if f.Word.Substituted() { // a pipe of the command: the file of that name here is another
+		text := f.Word.Text()
+		j.words[i] = []seenWord{{Value: shell.Value{Text: text}, paths: []*place{{path: text, clean: text, real: text, away: true}}}}
+		return j.words[i]
+	}
 	if f.Word.Static() { // by far the most common case
 		j.words[i] = []seenWord{{Value: shell.Value{Text: f.Word.Text()}}}
 	} else {
@@ -211,6 +216,11 @@ type place struct {
 	path, clean, real string // as written; cleaned; with links followed
 	away              bool   // it leads to a file that another program has open
 	names             bool   // the file has several hard links
+	upper             bool   // clean or real may differ in lower case
+	stands            []rune // result of standsFor
+
+	file           *shell.File // the file of a script that deep and searched belong to
+	deep, searched bool        // results of lookBelow
 }
 
 // place looks up a path.
@@ -220,10 +230,11 @@ func (j *disk) place(path string) *place {
 		if len(j.room) == cap(j.room) {
 			j.room = make([]place, 0, 16)
 		}
-		clean := filepath.Clean(path)
+		clean := cleaned(path)
 		j.room = append(j.room, place{path: path, clean: clean, real: j.resolveAs(path, clean)})
 		p = &j.room[len(j.room)-1]
 		p.away = j.leadsAway(p)
+		p.upper = hasUpper(p.clean) || p.real != p.clean && hasUpper(p.real)
 		e := j.stat(p.clean)
 		p.names = e.exists() && !e.isDir() && e.names() > 1
 		j.begin()
@@ -256,20 +267,26 @@ func (j *disk) folding(path string) bool {
 }
 
 func (j *disk) foldsAt(path string) bool {
-	for p := path; p != filepath.Dir(p); p = filepath.Dir(p) {
-		base := filepath.Base(p)
-		other := strings.Map(func(r rune) rune {
-			if unicode.IsUpper(r) {
-				return unicode.ToLower(r)
-			}
-			return unicode.ToUpper(r)
-		}, base)
-		if e := j.stat(p); other != base && e.exists() {
-			y := j.stat(filepath.Join(filepath.Dir(p), other))
-			return y.exists() && e.same(y)
-		}
+	dir := filepath.Dir(path)
+	if dir == path {
+		return false
 	}
-	return false
+	e := j.stat(path)
+	if !e.exists() {
+		return j.folding(dir)
+	}
+	base := filepath.Base(path)
+	other := strings.Map(func(r rune) rune {
+		if unicode.IsUpper(r) {
+			return unicode.ToLower(r)
+		}
+		return unicode.ToUpper(r)
+	}, base)
+	if other == base {
+		return j.folding(dir)
+	}
+	y := j.stat(filepath.Join(dir, other))
+	return y.exists() && e.same(y)
 }
 
 // stat looks up a file and follows links.
@@ -277,8 +294,12 @@ func (j *disk) stat(path string) entry {
 	if t, ok := j.req.Resolved[path]; ok && t.Path != "" {
 		return entryOf(t.Info)
 	}
-	if e := j.look(j.resolve(path)).entry; !e.isLink() {
-		return e
+	s := j.at(path)
+	if real := j.resolveAt(s, path, ""); real != path {
+		s, path = j.at(real), real
+	}
+	if s.look(path); !s.entry.isLink() {
+		return s.entry
 	}
 	return entry{}
 }
@@ -302,10 +323,10 @@ func (s *sight) look(path string) {
 }
 
 // isDir and isFile look up a file once for a decision.
-func (j *disk) isDir(path string) bool { return j.stat(filepath.Clean(j.resolve(path))).isDir() }
+func (j *disk) isDir(path string) bool { return j.stat(cleaned(j.resolve(path))).isDir() }
 
 func (j *disk) isFile(path string) bool {
-	e := j.stat(filepath.Clean(j.resolve(path)))
+	e := j.stat(cleaned(j.resolve(path)))
 	return e.exists() && !e.isDir()
 }
 
@@ -419,12 +440,16 @@ func (j *disk) resolveAs(path, clean string) string {
 	if t := j.req.Resolved[path]; t.Path != "" {
 		return t.Path
 	}
-	s := j.at(path)
+	return j.resolveAt(j.at(path), path, clean)
+}
+
+// resolveAt is resolveAs with the sight of the path.
+func (j *disk) resolveAt(s *sight, path, clean string) string {
 	switch {
 	case s.real != "":
 	case filepath.Separator == '/' && strings.HasPrefix(path, "/") && !leadsUp(path):
 		if clean == "" {
-			clean = filepath.Clean(path)
+			clean = cleaned(path)
 		}
 		if clean == path { // it leads to the same file
 			j.resolveClean(path, s)

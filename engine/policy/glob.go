@@ -22,16 +22,26 @@ type glob struct {
 	fixed      string // the leading directories, or the whole path, without a wildcard
 	clean      string // text, cleaned
 	rest       string // the part after fixed
-	runes      []rune // see overlap; may be nil
+	runes      []rune // result of overlap; set if several decisions share the glob
+	top        string // result of atTop; may be empty
 }
 
 // overlap returns the pattern of everything below the matching paths, for
 // [shell.Overlap]. Without its last two runes it is the pattern itself.
 func (g *glob) overlap() []rune {
-	if g.runes != nil {
-		return g.runes
+	if g.runes == nil {
+		g.runes = append(globRunes(g.text), '/', shell.AnyText)
 	}
-	return append(globRunes(g.text), '/', shell.AnyText)
+	return g.runes
+}
+
+// atTop returns the pattern of a name at any depth for the topmost one, and any other pattern
+// unchanged.
+func (g *glob) atTop() string {
+	if g.top != "" {
+		return g.top
+	}
+	return strings.Replace(g.text, "/**/", "/", 1)
 }
 
 func newGlob(pattern string) *glob {

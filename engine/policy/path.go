@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/parley-go/parley/engine/tool"
@@ -74,7 +76,7 @@ func (j *disk) fits(globs []*glob, p *place) bool {
 	}
 	// Some file systems ignore the case of names.
 	for _, g := range globs {
-		if (g.matchFolded(p.clean) || p.real != p.clean && g.matchFolded(p.real)) && j.foldsCase(p.clean) {
+		if (g.upper || p.upper) && (g.matchFolded(p.clean) || p.real != p.clean && g.matchFolded(p.real)) && j.foldsCase(p.clean) {
 			return true
 		}
 	}
@@ -192,11 +194,11 @@ func (j *disk) followed(g *glob) string {
 	case g.fixed == "/":
 		return ""
 	case g.literal:
-		if real = j.resolve(g.fixed); real != g.clean {
+		if real = j.resolveAs(g.fixed, g.clean); real != g.clean {
 			return escape(real)
 		}
 	default:
-		if real = j.resolve(g.fixed); real != g.fixed {
+		if real = j.resolveAs(g.fixed, g.clean); real != g.fixed {
 			return strings.TrimSuffix(escape(real), "/") + "/" + g.rest
 		}
 	}
@@ -238,7 +240,7 @@ func (s *ruleset) keep(req *Request) *keptGlobs {
 func (r *Rule) globs(req *Request) (globs []*glob) {
 	for _, p := range r.patterns(req, true) {
 		g := newGlob(p)
-		g.runes = g.overlap()
+		g.runes, g.top = g.overlap(), g.atTop()
 		globs = append(globs, g)
 	}
 	return globs
@@ -355,23 +357,49 @@ func protectedName(paths ...string) string {
 	for _, path := range paths {
 		path = filepath.ToSlash(path)
 		for dir := range strings.SplitSeq(path, "/") {
-			switch lower := strings.ToLower(strings.TrimRight(dir, ". ")); lower {
-			case ".git", "git~1", ".hg", ".svn", ".claude", ".parley", ".vscode", ".idea", ".husky",
-				".devcontainer", ".ssh", ".cargo", ".yarn", ".zed", ".cursor", ".fleet":
+			switch lower := foldName(strings.TrimRight(dir, ". ")); lower {
+			case ".git", "git~1", ".githooks", ".hg", ".svn", ".claude", ".parley", ".vscode", ".idea", ".husky",
+				".devcontainer", ".ssh", ".gnupg", ".cargo", ".yarn", ".zed", ".cursor", ".fleet", ".run", ".vs", ".theia", ".windsurf",
+				".codex", ".gemini", ".kiro", ".mise", ".emacs.d", ".vim":
 				return lower
 			}
 		}
-		switch base := strings.ToLower(filepath.Base(path)); base {
+		switch base := foldName(filepath.Base(path)); base {
 		case ".gitmodules", ".gitconfig", ".mcp.json", ".claude.json", ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
 			".zshrc", ".zshenv", ".zprofile", ".zlogin", ".profile", ".inputrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".ripgreprc",
 			".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".xprofile", ".xinitrc", ".vimrc", ".exrc",
-			".gdbinit", ".lldbinit", ".curlrc", ".wgetrc", ".hgrc", ".pre-commit-config.yaml",
-			".nvimrc", ".nvim.lua", ".emacs", ".dir-locals.el", ".bazelrc", ".lefthook.yml",
-			"lefthook.yml", ".pnp.cjs", ".pnpmfile.cjs", ".justfile", ".mise.toml", ".pdbrc", ".irbrc", ".pythonrc", ".tmux.conf", ".screenrc":
+			".gdbinit", ".lldbinit", ".curlrc", ".wgetrc", ".hgrc", ".pre-commit-config.yaml", ".pre-commit-config.yml", ".overcommit.yml",
+			".nvimrc", ".nvim.lua", ".lvimrc", ".local.vimrc", ".emacs", ".dir-locals.el", ".bazelrc", ".lefthook.yml", ".lefthook.yaml", ".lefthook.toml",
+			"lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook-local.yml", ".pnp.cjs", ".pnpmfile.cjs", ".justfile", ".mise.toml", "mise.toml",
+			".mise.local.toml", "mise.local.toml", ".pdbrc", ".irbrc", ".pryrc", ".pythonrc", ".ghci", ".iex.exs", ".psqlrc", ".sqliterc", ".rprofile",
+			".octaverc", ".xonshrc", ".direnvrc", ".autoenv", ".autoenv.zsh", ".login", ".devcontainer.json", ".tmux.conf", ".screenrc":
 			return base
+		default:
+			if strings.HasSuffix(base, ".code-workspace") { // tasks of an editor
+				return base
+			}
 		}
 	}
 	return ""
+}
+
+// foldName returns a name in the form in which file systems that ignore case compare it: in
+// small letters, with other forms of a letter (a long s, a Kelvin sign) as that letter, and
+// without characters that have no width.
+func foldName(name string) string {
+	if !strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return strings.ToLower(name)
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Cf, r) {
+			return -1
+		}
+		least := r
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			least = min(least, f)
+		}
+		return unicode.ToLower(least)
+	}, name)
 }
 
 // outside returns a path of the call that is outside of all roots.
@@ -425,10 +453,25 @@ func (j *disk) inside(path string) bool {
 	})
 }
 
+// cleaned is [filepath.Clean], faster for a path that is clean already.
+func cleaned(path string) string {
+	rest, more := strings.CutPrefix(path, "/")
+	if filepath.Separator != '/' || !more {
+		return filepath.Clean(path)
+	}
+	for more {
+		var part string
+		if part, rest, more = strings.Cut(rest, "/"); part == "" || part == "." || part == ".." {
+			return filepath.Clean(path)
+		}
+	}
+	return path
+}
+
 // below reports whether a path is a directory, or below it.
 func below(root, path string) bool {
 	if filepath.Separator == '/' && strings.HasPrefix(root, "/") && strings.HasPrefix(path, "/") {
-		return begins(strings.TrimSuffix(filepath.Clean(root), "/"), filepath.Clean(path))
+		return begins(strings.TrimSuffix(cleaned(root), "/"), cleaned(path))
 	}
 	rel, err := filepath.Rel(root, path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))

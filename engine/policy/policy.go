@@ -227,7 +227,7 @@ func (j *judgement) decideUnrestricted() Decision {
 	outside := j.outside()
 	if r := j.allowed(); r != nil {
 		d := byRule(r, wire.BehaviorAllow, "allowed by the rule "+r.String()+" of "+r.Source.String())
-		if r.Content != "" {
+		if r.Content != "" && !j.verbatim(r) {
 			d.ReasonType = j.partly("rule")
 		}
 		return d
@@ -271,6 +271,12 @@ func (j *judgement) decideUnrestricted() Decision {
 // byRule returns the decision of a rule.
 func byRule(r *Rule, behavior wire.PermissionBehavior, reason string) Decision {
 	return Decision{Behavior: behavior, Reason: reason, ReasonType: "rule", DecidedBy: ByRule, Rule: r}
+}
+
+// verbatim reports whether a rule is the command of the call word for word, apart from any arguments.
+func (j *judgement) verbatim(r *Rule) bool {
+	content := strings.TrimSuffix(r.Content, ":*")
+	return len(j.req.Access) == 1 && strings.TrimSpace(j.req.Access[0].Command) == content
 }
 
 // partly returns the type of a reason. The protocol has a special one for commands, which are
@@ -377,8 +383,18 @@ func (j *judgement) namedInText(r *Rule, text string) bool {
 	if fetch {
 		return namesHost(r, text)
 	}
-	return restricts(r, tool.Write) &&
-		(slices.ContainsFunc(j.pathsIn(text), func(p string) bool { return j.touches(r, p) }) || strings.ContainsAny(text, "*?[{") && j.patternIn(r, text))
+	return restricts(r, tool.Write) && slices.ContainsFunc(listed(text), func(part string) bool {
+		return slices.ContainsFunc(j.pathsIn(part), func(p string) bool { return j.touches(r, p) }) || strings.ContainsAny(part, "*?[{") && j.patternIn(r, part)
+	})
+}
+
+// listed returns a text, and its parts if it may be a list: lines, a,b or an object in JSON.
+func listed(text string) []string {
+	const between = ",;|=\"'\n\r\t"
+	if len(text) > 4096 || !strings.ContainsAny(text, between) {
+		return []string{text}
+	}
+	return append(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(between, r) }), text)
 }
 
 // namesHost reports whether a text may be an address at the host of a rule.
@@ -584,6 +600,10 @@ func (j *judgement) harmless() (Basis, bool) {
 	for _, a := range j.req.Access {
 		switch a.Kind {
 		case tool.Read, tool.Agent:
+		case tool.Skill:
+			if !a.Plain {
+				return "", false
+			}
 		case tool.Execute:
 			if a.Unwalled {
 				return "", false

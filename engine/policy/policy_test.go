@@ -386,3 +386,15 @@ func TestForFile(t *testing.T) {
 		}
 	}
 }
+
+// TestCleanedIsClean compares cleaned with filepath.Clean for all short paths of these letters.
+func TestCleanedIsClean(t *testing.T) {
+	paths := []string{""}
+	for len(paths[0]) < 7 {
+		path := paths[0]
+		if got, want := cleaned(path), filepath.Clean(path); got != want {
+			t.Errorf("cleaned(%q) = %q, want %q", path, got, want)
+		}
+		paths = append(paths[1:], path+"/", path+".", path+"a")
+	}
+}

@@ -49,6 +49,8 @@ func (b Basis) Place() tool.Place {
 		return tool.ReadWall
 	case ByEdits, BySandbox, ByJudge:
 		return tool.Workspace
+	case ByTable:
+		return tool.Listed
 	}
 	return tool.Anywhere
 }
@@ -65,9 +67,7 @@ type Receipt struct {
 	ReadOnly  bool                `json:"read_only,omitempty"`
 	Access    []tool.Access       `json:"access,omitempty"` // as declared by the tool
 	Mode      wire.PermissionMode `json:"mode"`
-	Roots     []string            `json:"roots,omitempty"`
-	Cwd       string              `json:"cwd,omitempty"`
-	Home      string              `json:"home,omitempty"`
+	Directories
 	Confinement
 
 	Commands []Command `json:"commands,omitempty"` // that a shell would run, without wrappers
@@ -91,6 +91,13 @@ type Answers struct {
 	Answer wire.PermissionBehavior `json:"answer,omitempty"` // the final decision
 	By     string                  `json:"by,omitempty"`     // who decided: "policy", "judge", "hook", "host", "person", "nobody"
 	At     time.Time               `json:"at,omitzero"`
+}
+
+// Directories are those in which a call was decided; see [Request].
+type Directories struct {
+	Roots []string `json:"roots,omitempty"`
+	Cwd   string   `json:"cwd,omitempty"`
+	Home  string   `json:"home,omitempty"`
 }
 
 // A Confinement is how a call is confined; see [Request].

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/engine/policy/shell"
 	"github.com/parley-go/parley/engine/tool"
@@ -58,9 +59,13 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 			}
 			return all
 		case a.Kind == tool.Write && a.Path != "":
-			return append(all, acceptEdits)
+			all = append(all, acceptEdits)
+			if dir := directory(d.Path); d.Path != "" && d.ReasonType == "" && dir != "/" {
+				all = append(all, &wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{dir}, Destination: wire.DestinationSession})
+			}
+			return all
 		case a.Kind == tool.Read && d.Path != "":
-			dir := strings.TrimSuffix(filepath.ToSlash(filepath.Dir(d.Path)), "/")
+			dir := strings.TrimSuffix(directory(d.Path), "/")
 			return append(all, add(wire.DestinationSession, "Read", "/"+escape(dir)+"/**"))
 		case a.Kind == tool.Fetch:
 			if u, err := url.Parse(a.URL); err == nil && u.Hostname() != "" && plainHost(u.Hostname()) {
@@ -128,7 +133,7 @@ func (j *judgement) suggest(s *shell.Script) []string {
 }
 
 // plainRE matches names of subcommands.
-var plainRE = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+var plainRE = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]*$`) })
 
 // suggestCall returns a rule for one program: its first two words with any arguments,
 // if the second looks like the name of a subcommand. Otherwise, and for programs that
@@ -150,7 +155,7 @@ func suggestCall(c *shell.Call) string {
 	}
 	short := c.Args[:min(2, len(c.Args))]
 	text, ok := quote(short)
-	if len(short) < 2 || !plainRE.MatchString(short[1].Text()) || slices.Contains([]string{"sudo", "doas", "su", "runuser"}, short[0].Text()) {
+	if len(short) < 2 || !plainRE().MatchString(short[1].Text()) || slices.Contains([]string{"sudo", "doas", "su", "runuser"}, short[0].Text()) {
 		ok = false
 	}
 	if plain := !slices.ContainsFunc(short, func(a shell.Word) bool { return !a.Static() || strings.ContainsAny(text, `"'\$`) }); ok && plain {

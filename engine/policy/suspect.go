@@ -47,7 +47,7 @@ func (j *judgement) mayName(s *shell.Script, program string) bool {
 				}
 				b.WriteString(a.Text())
 				b.WriteByte(0)
-				if strings.Contains(a.Text(), "/") { // a link to a program has another name
+				if strings.Contains(a.Text(), "/") && !a.Substituted() { // a link to a program has another name; a pipe is none
 					b.WriteString(filepath.Base(j.programFile(s, a.Text())))
 					b.WriteByte(0)
 				}
@@ -181,19 +181,18 @@ type touching struct {
 	r       *Rule
 	builtIn bool // the rule is built in
 	found   certainty
-	wide    []*glob  // of the rule
-	globs   [][]rune // wide as runes, computed when needed
+	wide    []*glob // of the rule
 }
 
-// patterns returns the patterns of the rule, and those for everything below them.
-func (t *touching) patterns() [][]rune {
-	if t.globs == nil {
-		for _, p := range t.wide {
-			g := p.overlap()
-			t.globs = append(t.globs, g[:len(g)-2:len(g)-2], g)
+// overlaps reports whether a pattern may match a file of the rule, or something below one.
+func (t *touching) overlaps(pat []rune) bool {
+	for _, g := range t.wide {
+		r := g.overlap()
+		if shell.Overlap(r[:len(r)-2], pat) || shell.Overlap(r, pat) {
+			return true
 		}
 	}
-	return t.globs
+	return false
 }
 
 // file checks one file of the script.
@@ -227,7 +226,7 @@ func (t *touching) pattern(f *shell.File, w *seenWord) {
 		for _, name := range p.names.list {
 			t.path(f, t.j.place(name), maybe)
 		}
-		if !p.names.ok || slices.ContainsFunc(p.wide, func(pat []rune) bool { return overlapAny(t.patterns(), pat) }) || p.dir != "" && t.otherWay(p.dir) {
+		if !p.names.ok || slices.ContainsFunc(p.wide, t.overlaps) || p.dir != "" && t.otherWay(p.dir) {
 			t.found = max(t.found, maybe)
 		}
 	}
@@ -247,7 +246,7 @@ func (t *touching) text(f *shell.File, w *seenWord, certain certainty) {
 	if t.matchesAny(w.near) {
 		t.found = maybe
 	}
-	if t.s.AnyDir && !t.builtIn && overlapAny(t.patterns(), append([]rune{shell.AnyText, '/'}, []rune(w.Text)...)) {
+	if t.s.AnyDir && !t.builtIn && t.overlaps(append([]rune{shell.AnyText, '/'}, []rune(w.Text)...)) {
 		t.found = maybe
 	}
 }
@@ -272,7 +271,7 @@ func (t *touching) matchesAny(places []*place) bool {
 // path checks a place.
 func (t *touching) path(f *shell.File, p *place, certain certainty) {
 	if p.away {
-		if overlapAny(t.patterns(), specialPattern(p.path)) {
+		if t.overlaps(p.standsFor()) {
 			t.found = max(t.found, maybe)
 		}
 		return
@@ -281,10 +280,13 @@ func (t *touching) path(f *shell.File, p *place, certain certainty) {
 		t.found = max(t.found, certain)
 		return
 	}
-	if !f.Deep || t.found != no || !t.isDeep(f, p.path) || t.j.nothingBelow(t.s, t.r, f, p.path) {
+	if !f.Deep || t.found != no {
 		return
 	}
-	if overlapAny(t.patterns(), belowPattern(p.clean)) || overlapAny(t.patterns(), belowPattern(p.real)) || f.Via != "rm" && t.otherWay(p.real) {
+	if t.j.lookBelow(t.s, f, p); !p.deep || p.searched && t.nothingBelow(p) {
+		return
+	}
+	if t.overlaps(belowPattern(p.clean)) || p.real != p.clean && t.overlaps(belowPattern(p.real)) || f.Via != "rm" && t.otherWay(p.real) {
 		t.found = maybe
 	}
 }
@@ -293,7 +295,7 @@ func (t *touching) path(f *shell.File, p *place, certain certainty) {
 // elsewhere: a symbolic link, or another hard link of that file.
 func (t *touching) otherWay(dir string) bool {
 	return slices.ContainsFunc(t.j.waysOut(dir), func(path string) bool {
-		return t.j.fits(t.wide, t.j.place(path)) || t.j.isDir(path) && overlapAny(t.patterns(), belowPattern(t.j.resolve(path)))
+		return t.j.fits(t.wide, t.j.place(path)) || t.j.isDir(path) && t.overlaps(belowPattern(t.j.resolve(path)))
 	})
 }
 
@@ -311,13 +313,22 @@ func (j *disk) dirOf(pat []rune) string {
 	return ""
 }
 
+// lookBelow finds out what does not depend on a rule: whether a file of a script may be touched
+// together with everything below it, and whether a search of that can be trusted.
+func (j *disk) lookBelow(s *shell.Script, f *shell.File, p *place) {
+	if p.file != f {
+		p.file, p.deep = f, j.isDeep(s, f, p.path)
+		p.searched = p.deep && searchable(s, f) && !j.folding(p.real)
+	}
+}
+
 // isDeep reports whether a path may be touched together with everything below it.
-func (t *touching) isDeep(f *shell.File, path string) bool {
-	if f.Loose && !t.j.isDir(path) || !f.Loose && t.j.isFile(path) {
+func (j *disk) isDeep(s *shell.Script, f *shell.File, path string) bool {
+	if f.Loose && !j.isDir(path) || !f.Loose && j.isFile(path) {
 		return false
 	}
 	return f.From == nil || slices.ContainsFunc(f.From, func(w shell.Word) bool {
-		return !w.Static() || slices.ContainsFunc(absolute(t.s, w.Text(), false), func(p string) bool { return !t.j.isFile(p) })
+		return !w.Static() || slices.ContainsFunc(absolute(s, w.Text(), false), func(p string) bool { return !j.isFile(p) })
 	})
 }
 
@@ -326,32 +337,30 @@ func belowPattern(dir string) []rune {
 	return append([]rune(strings.TrimSuffix(dir, "/")), '/', shell.AnyText)
 }
 
-// nothingBelow reports whether there is certainly no file of a rule below a directory that
-// is read or removed: it was searched, and nothing in the command creates one before.
-func (j *judgement) nothingBelow(s *shell.Script, r *Rule, f *shell.File, dir string) bool {
+// searchable reports whether a directory is only read or removed, and nothing in the command
+// creates a file in it before.
+func searchable(s *shell.Script, f *shell.File) bool {
 	takes := slices.Contains([]string{"rm", "find", "chmod", "chown", "chgrp"}, f.Via)
 	packs := slices.Contains([]string{"cp", "tar", "bsdtar", "zip", "scp", "rsync", "cd"}, f.Via)
 	if !shell.IsReader(f.Via) && !takes && !packs || f.Kind == shell.Write && !takes || s.Unclear != "" || s.AnyDir || !f.Word.Static() {
 		return false
 	}
-	if len(s.Calls) > 1 && slices.ContainsFunc(s.Calls, func(c *shell.Call) bool {
+	return len(s.Calls) <= 1 || !slices.ContainsFunc(s.Calls, func(c *shell.Call) bool {
 		return !c.Guess && !c.Quiet && !c.Clear && !(c.Reads && len(c.Danger) == 0)
-	}) {
-		return false
-	}
-	real := j.resolve(dir)
-	if j.folding(real) {
-		return false
-	}
-	l := &search{disk: &j.disk}
-	for _, g := range j.wide(r) {
-		l.globs = append(l.globs, g)
+	})
+}
+
+// nothingBelow reports whether there is certainly no file of the rule below a directory: it was
+// searched.
+func (t *touching) nothingBelow(p *place) bool {
+	for _, g := range t.wide {
 		// A file with several hard links may be below under another name.
-		if e := j.stat(strings.Replace(g.text, "/**/", "/", 1)); e.exists() && !e.isDir() && e.names() > 1 {
+		if e := t.j.stat(g.atTop()); e.exists() && !e.isDir() && e.names() > 1 {
 			return false
 		}
 	}
-	return l.nothing(filepath.Clean(dir), real)
+	l := search{disk: &t.j.disk, globs: t.wide}
+	return l.nothing(p.clean, p.real)
 }
 
 // A search searches a directory for files that match patterns.
@@ -440,10 +449,6 @@ func globOf(pat []rune) (string, bool) {
 		}
 	}
 	return strings.TrimRight(glob.String(), "/"), true
-}
-
-func overlapAny(globs [][]rune, pat []rune) bool {
-	return slices.ContainsFunc(globs, func(g []rune) bool { return shell.Overlap(g, pat) })
 }
 
 // globRunes returns the pattern of a rule about files for shell.Overlap.
@@ -659,6 +664,14 @@ func cleanPattern(pat []rune) []rune {
 // special reports whether a path leads to a file that another program has open.
 func special(path, clean string) bool {
 	return strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/dev/fd/") || strings.Contains(path, "/dev/fd/") || strings.Contains(path, "/proc/")
+}
+
+// standsFor returns the files that a place which leads away may stand for.
+func (p *place) standsFor() []rune {
+	if p.stands == nil {
+		p.stands = specialPattern(p.path)
+	}
+	return p.stands
 }
 
 // specialPattern returns the files that such a path may stand for.

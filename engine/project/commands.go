@@ -31,7 +31,10 @@ type Command struct {
 	AllowedTools []string
 	Trusted      bool
 
+	Plain    bool   // it allows no tools and has no hooks
 	Model    string // model for its turn, if not empty
+	Fork     bool   // it runs in a subagent
+	Agent    string // the agent that runs it then; empty means the default one
 	NoModel  bool   // the model must not load it on its own
 	NoPerson bool   // only the model loads it
 
@@ -118,7 +121,11 @@ func (l *loader) command(p place, path, name, plugin string, skill bool) {
 		line, _, _ := strings.Cut(strings.TrimLeft(doc.Body, "# \n"), "\n")
 		c.Description = clean(line, 100)
 	}
+	c.Plain = !doc.Has("allowed-tools") && !doc.Has("hooks")
 	c.Trusted = l.trusted(p, path, []byte(text))
+	if c.Fork = doc.String("context") == "fork"; c.Fork {
+		c.Agent = doc.String("agent")
+	}
 	c.NoModel, _ = doc.Bool("disable-model-invocation")
 	if can, ok := doc.Bool("user-invocable"); ok {
 		c.NoPerson = !can

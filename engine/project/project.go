@@ -243,7 +243,7 @@ func readFile(p place, path string, hidden func(string, *tool.Target) bool) ([]b
 	defer at.Close()
 	data, info, err := at.ReadAll(maxFile)
 	if err == nil && p.bound != "" && hidden != nil && hidden(at.Real, &tool.Target{Path: at.Real, Info: info}) {
-		return nil, errors.New("a rule denies that it is read")
+		return nil, errors.New("a rule denies reading it")
 	}
 	return data, err
 }

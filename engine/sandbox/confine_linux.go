@@ -282,12 +282,14 @@ func (s *Sandbox) confineBwrap(cmd *exec.Cmd, p *plan) (_ func(error) <-chan str
 	}
 	cmd.Path = s.bwrap
 	cmd.Args = append([]string{"bwrap", "--args", list, "--"}, program...)
-	s.wg.Add(1)
+	if !s.running.Enter() {
+		return nil, errors.New("sandbox: the conversation has ended")
+	}
 	return func(err error) <-chan struct{} {
 		over := make(chan struct{})
 		if err != nil {
 			undo()
-			s.wg.Done()
+			s.running.Leave()
 			close(over)
 			return over
 		}
@@ -308,7 +310,7 @@ func (s *Sandbox) confineBwrap(cmd *exec.Cmd, p *plan) (_ func(error) <-chan str
 			go s.proxy.serve(l)
 		}()
 		go func() {
-			defer s.wg.Done()
+			defer s.running.Leave()
 			defer close(over)
 			alive.Read(make([]byte, 1))
 			alive.Close()

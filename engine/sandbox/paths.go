@@ -485,3 +485,19 @@ func resolved(path string) string {
 	}
 	return filepath.Join(resolved(dir), filepath.Base(path))
 }
+
+// resolvedIn is resolved for a relative path below a directory that is resolved. It looks only
+// below that directory, unless there is a link.
+func resolvedIn(dir, name string) string {
+	path := dir
+	for part := range strings.SplitSeq(filepath.ToSlash(name), "/") {
+		path = filepath.Join(path, part)
+		switch info, err := os.Lstat(path); {
+		case err != nil:
+			return filepath.Join(dir, name)
+		case info.Mode()&os.ModeSymlink != 0:
+			return resolved(filepath.Join(dir, name))
+		}
+	}
+	return path
+}

@@ -27,8 +27,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/parley-go/parley/internal/gate"
 )
 
 // Kinds of confinement.
@@ -88,7 +89,7 @@ type Sandbox struct {
 	proxy   *proxy // nil if there is no network
 	filter  []byte // the seccomp program
 
-	wg sync.WaitGroup // running commands
+	running gate.Gate // commands
 }
 
 // New prepares a sandbox: it checks what this machine supports and tries it once. It
@@ -117,7 +118,7 @@ func New(opts Options) (*Sandbox, error) {
 	asked := s.describe()
 	if len(asked) > 0 && set.mustHave() {
 		s.Close()
-		return nil, fmt.Errorf("%w: these settings cannot be held by %s: %s. Install bubblewrap, take them out, or set sandbox.failIfUnavailable to false to run without them", ErrUnavailable, s.kind, strings.Join(asked, "; "))
+		return nil, fmt.Errorf("%w: %s cannot enforce these settings: %s. Install bubblewrap, remove them, or set sandbox.failIfUnavailable to false to run without them", ErrUnavailable, s.kind, strings.Join(asked, "; "))
 	}
 	s.report.Missing = append(s.report.Missing, asked...)
 	return s, nil
@@ -191,13 +192,8 @@ func (s *Sandbox) Close() {
 	if s == nil {
 		return
 	}
-	over := make(chan struct{})
-	go func() {
-		s.wg.Wait()
-		close(over)
-	}()
 	select {
-	case <-over:
+	case <-s.running.Close():
 	case <-time.After(2 * time.Second):
 	}
 	if s.proxy != nil {
@@ -228,7 +224,7 @@ func runnable(path string) error {
 	case err != nil:
 		return err
 	case !filepath.IsAbs(path) || !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is no program with an absolute path", path)
+		return fmt.Errorf("%s is not a program with an absolute path", path)
 	}
 	return nil
 }

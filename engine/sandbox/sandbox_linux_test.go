@@ -935,6 +935,30 @@ func TestEnds(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
+// TestClosedSandboxRunsNothing checks that a call that outlives its conversation does not start a
+// command beside or after Close, which waits for commands.
+func TestClosedSandboxRunsNothing(t *testing.T) {
+	p := try(t, sandbox.Bubblewrap, "")
+	closing := make(chan struct{})
+	go func() {
+		defer close(closing)
+		p.Sandbox.Close()
+	}()
+	for beside := true; beside; {
+		select {
+		case <-closing:
+			beside = false
+		default:
+		}
+		if started, err := p.Sandbox.Confine(exec.Command("true")); err == nil {
+			started(errors.New("it is not started"))
+		}
+	}
+	if _, err := p.Sandbox.Confine(exec.Command("true")); err == nil {
+		t.Error("a closed sandbox accepted a command")
+	}
+}
+
 func BenchmarkStart(b *testing.B) {
 	for _, kind := range []string{sandbox.None, sandbox.Landlock, sandbox.Bubblewrap, "bubblewrap with a proxy", "bubblewrap in a repository"} {
 		b.Run(kind, func(b *testing.B) {

@@ -117,7 +117,7 @@ func Parse(raw json.RawMessage) (*Settings, error) {
 		}
 	}
 	if p := s.Network.HTTPProxyPort; p < 0 || p > 65535 {
-		return nil, fmt.Errorf("the sandbox settings cannot be read: %d is no port for network.httpProxyPort", p)
+		return nil, fmt.Errorf("the sandbox settings cannot be read: %d is not a port for network.httpProxyPort", p)
 	}
 	s.ignored = unknown(raw)
 	return s, nil
@@ -190,7 +190,13 @@ func Environ(env []string) []string {
 		name, _, _ := strings.Cut(kv, "=")
 		return s.secret(name)
 	})
-	return append(env, "GIT_OPTIONAL_LOCKS=0")
+	debug := "goindex=0" // go list would fail because it cannot store the index of a module
+	for _, kv := range env {
+		if set, ok := strings.CutPrefix(kv, "GODEBUG="); ok && set != "" {
+			debug = set + "," + debug
+		}
+	}
+	return append(env, "GIT_OPTIONAL_LOCKS=0", "GODEBUG="+debug)
 }
 
 // Outside reports whether the settings run a command outside: it is one of

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -193,6 +194,23 @@ func elfHead(dataSize int) []byte {
 	segment(load, read|write, pageSize, rowsAt, uint64(dataSize))
 	segment(stack, read|write, 0, 0, 0)
 	return h
+}
+
+// AtEndOfInput changes a command that was not started so that it is executed when its standard
+// input ends. Until then its process needs almost no memory. Call started after Start.
+func AtEndOfInput(cmd *exec.Cmd) (started func(), err error) {
+	var s starter
+	self := 3 + len(cmd.ExtraFiles)
+	s.closeOnExec(self)
+	s.try("read", unix.SYS_READ, 0, s.words(0), 8)
+	s.exec(cmd, cmd.Path)
+	file, err := s.file(2)
+	if err != nil {
+		return nil, err
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, file)
+	cmd.Path, cmd.Args = fmt.Sprintf("/proc/self/fd/%d", self), []string{"waits"}
+	return func() { file.Close() }, nil
 }
 
 // failure decodes the failure that a starter has sent.

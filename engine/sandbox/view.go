@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -35,7 +36,7 @@ type grant struct {
 var system = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/run/current-system",
 	"/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
-	"/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman/local",
+	"/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman/local", "/var/cache/man",
 	// macOS
 	"/System", "/Library/Apple", "/Library/Developer/CommandLineTools", "/Library/Frameworks", "/Applications/Xcode.app", "/opt/homebrew", "/opt/local",
 	"/var/db/dyld", "/var/db/timezone", "/var/db/xcode_select_link", "/var/select",
@@ -78,8 +79,7 @@ func (w *Wall) base() []grant {
 			grants = append(grants, grant{real, toWrite})
 		}
 	}
-	etc := resolved("/etc") // a link on macOS
-	grants = append(grants, around(etc, toRead, append(slices.Clone(hide), closed(etc)...))...)
+	grants = append(grants, etcGrants(hide)...)
 	for _, dir := range w.toolDirs() {
 		read(dir)
 	}
@@ -96,15 +96,43 @@ func (w *Wall) base() []grant {
 func (w *Wall) hidden() []string {
 	var hide []string
 	if w.opts.Home != "" {
+		home := resolved(w.opts.Home)
 		for _, name := range secrets {
-			hide = append(hide, filepath.Join(w.opts.Home, name))
+			hide = append(hide, resolvedIn(home, name))
 		}
 	}
-	hide = append(hide, w.opts.Hide...)
-	for i, path := range hide {
-		hide[i] = resolved(path)
+	for _, path := range w.opts.Hide {
+		hide = append(hide, resolved(path))
 	}
 	return hide
+}
+
+// refresh is how long the grants of every command are cached, and how long those of /etc are:
+// together a minute.
+const refresh = 30 * time.Second
+
+// etcCache holds the grants of /etc, for all walls that hide nothing else in it.
+var etcCache struct {
+	sync.Mutex
+	asOf   time.Time
+	grants []grant
+}
+
+// etcGrants returns the grants of /etc: everything that is not hidden, and that not only its owner
+// and group can read.
+func etcGrants(hide []string) []grant {
+	etc := resolved("/etc") // a link on macOS
+	find := func() []grant { return around(etc, toRead, slices.Concat(hide, closed(etc))) }
+	if slices.ContainsFunc(hide, func(h string) bool { return within(etc, h) || within(h, etc) }) {
+		return find()
+	}
+	c := &etcCache
+	c.Lock()
+	defer c.Unlock()
+	if c.grants == nil || time.Since(c.asOf) > refresh {
+		c.asOf, c.grants = time.Now(), find()
+	}
+	return c.grants
 }
 
 // closed lists the entries of a directory that only their owner and group can read.
@@ -113,9 +141,12 @@ func closed(dir string) (list []string) {
 		if err != nil {
 			return fs.SkipDir // we cannot read it, either
 		}
+		if path == dir || e.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
 		info, err := e.Info()
 		switch {
-		case err != nil || info.Mode()&fs.ModeSymlink != 0 || path == dir:
+		case err != nil:
 		case info.IsDir() && info.Mode()&0o005 != 0o005:
 			list = append(list, path)
 			return fs.SkipDir
@@ -218,8 +249,11 @@ func (w *Wall) toolDirs() []string {
 		}
 	}
 	if w.opts.Home != "" {
+		home := resolved(w.opts.Home)
 		for _, name := range companions {
-			add(filepath.Join(w.opts.Home, name))
+			if path := filepath.Join(home, name); exists(path) {
+				add(path)
+			}
 		}
 	}
 	return dirs

@@ -16,6 +16,9 @@ type Wall struct {
 	once sync.Once
 	err  error // why it does not work, once tried
 
+	prepare sync.Once
+	work    sync.WaitGroup // what Prepare started
+
 	wallState
 }
 
@@ -30,6 +33,8 @@ type WallOptions struct {
 	// Hide are files and directories that can never be read, such as our own credentials.
 	// Those of well-known programs in Home are always hidden.
 	Hide []string
+	// Expected means that commands are likely, so that [Wall.Prepare] has an effect.
+	Expected bool
 }
 
 // A View is the file access of one command behind a wall.
@@ -61,6 +66,15 @@ func (w *Wall) Ready() error {
 	return w.err
 }
 
+// Prepare calls [Wall.Ready] in the background, so that the first command does not wait for
+// the attempt to escape, if commands are expected. [Wall.Close] waits for it. After Close it
+// does nothing: calls that a turn abandoned may still reach it.
+func (w *Wall) Prepare() {
+	if w != nil && w.opts.Expected {
+		w.prepare.Do(func() { w.work.Go(func() { w.Ready() }) })
+	}
+}
+
 // Confine changes a command that was not started so that it runs behind the wall. It
 // calls [Wall.Ready] first.
 func (w *Wall) Confine(cmd *exec.Cmd, view View) (*Confined, error) {
@@ -73,6 +87,8 @@ func (w *Wall) Confine(cmd *exec.Cmd, view View) (*Confined, error) {
 // Close releases the resources of the wall. It does not stop running commands.
 func (w *Wall) Close() {
 	if w != nil {
+		w.prepare.Do(func() {}) // from now on Prepare starts nothing
+		w.work.Wait()
 		w.close()
 	}
 }

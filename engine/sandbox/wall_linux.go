@@ -30,7 +30,10 @@ type wallState struct {
 	granted []grant // grants of the rulesets below
 	marks   []mark
 	ruleset *os.File
+	closed  bool
 }
+
+var errWallClosed = errors.New("sandbox: the wall is closed: its conversation has ended")
 
 // A mark distinguishes a file from another one that replaces it.
 type mark struct{ dev, ino uint64 }
@@ -58,14 +61,14 @@ const (
 	maxMemory = 4 << 30
 )
 
-// refresh is how long the grants of every command are cached.
-const refresh = time.Minute
-
 // rules returns a Landlock ruleset for a view, and caches it as long as the view and its
 // files do not change.
 func (w *Wall) rules(v *View) (*os.File, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.closed {
+		return nil, errWallClosed
+	}
 	if w.fixed == nil || time.Since(w.asOf) > refresh {
 		w.fixed, w.asOf = w.base(), time.Now()
 		w.granted = nil
@@ -103,6 +106,7 @@ func marksOf(grants []grant) []mark {
 func (w *Wall) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.closed = true
 	if w.ruleset != nil {
 		w.ruleset.Close()
 		w.ruleset = nil

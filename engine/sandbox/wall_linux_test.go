@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -578,5 +579,32 @@ func TestOldProbesAreRemoved(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(tmp, "*"))
 	if err != nil || !slices.Equal(names, []string{other, now}) {
 		t.Errorf("%v, %v are left", names, err)
+	}
+}
+
+// TestPrepareBesideClose checks that a wall can be prepared while it is closed, and later: a
+// turn that ends does not wait for the calls that it abandons.
+func TestPrepareBesideClose(t *testing.T) {
+	for range 50 {
+		w := NewWall(WallOptions{Expected: true})
+		w.once.Do(func() {}) // nothing to try: the order is what counts
+		var calls sync.WaitGroup
+		for range 4 {
+			calls.Go(w.Prepare)
+		}
+		w.Close()
+		calls.Wait()
+		w.Prepare()
+		w.Close()
+	}
+}
+
+// TestClosedWallRefuses checks that a call that outlives its conversation starts no command and leaves no
+// descriptor open.
+func TestClosedWallRefuses(t *testing.T) {
+	w := NewWall(WallOptions{Home: t.TempDir(), Path: os.Getenv("PATH")})
+	w.Close()
+	if f, err := w.rules(&View{}); f != nil || !errors.Is(err, errWallClosed) || w.ruleset != nil {
+		t.Errorf("%v, %v, want %v", f, err, errWallClosed)
 	}
 }

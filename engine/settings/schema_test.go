@@ -145,7 +145,7 @@ Settings are JSON files. Parley merges objects and joins lists. For other values
 | ` + "`--settings`" + ` | one run: a file or JSON |
 | managed settings | the machine, by its [administrator](administrators.md) |
 
-` + "`parley init`" + ` writes a first file, ` + "`parley config`" + ` reads and changes yours, ` + "`parley doctor`" + ` reports files and unknown settings, and [settings.schema.json](settings.schema.json) lets an editor complete and check them.
+` + "`parley init`" + ` writes a first file, ` + "`parley config`" + ` reads and changes yours, and ` + "`parley doctor`" + ` reports files and unknown settings. With [settings.schema.json](settings.schema.json), an editor can complete and check settings.
 A malformed file is an error: it can hold deny rules, so Parley never skips it.
 
 | setting | type | description |

@@ -102,11 +102,6 @@ func checkServers(l *layer) error {
 	if servers.members == nil {
 		return l.wrong(servers, `Write {"mcpServers": { "name": { … } }}.`, "mcpServers is %s", servers.kind())
 	}
-	for _, n := range servers.names {
-		if servers.members[n].members == nil {
-			return l.wrong(servers.members[n], `Write {"command": …} or {"type": "http", "url": …}.`, "the MCP server %q is %s", n, servers.members[n].kind())
-		}
-	}
 	return nil
 }
 

@@ -69,7 +69,7 @@ func ParseSources(names []string) (Sources, error) {
 		case Local:
 			s.Local = true
 		default:
-			return s, fmt.Errorf("there is no source of settings %q: use user, project and local", n)
+			return s, fmt.Errorf("unknown source of settings %q: use user, project and local", n)
 		}
 	}
 	return s, nil

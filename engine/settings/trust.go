@@ -62,7 +62,7 @@ func (s *Settings) sift() error {
 			return err
 		}
 		if want != have {
-			return fmt.Errorf("the project in %s is not the one that is trusted: what it brings has the digest %s, and %s was expected. Look at it with \"parley trust\"", s.opts.Dir, have, want)
+			return fmt.Errorf("the content of the project in %s has the digest %s, not the trusted %s. Look at it with \"parley trust --show\"", s.opts.Dir, have, want)
 		}
 		s.trust.all = true
 		s.siftLayers()
@@ -470,10 +470,10 @@ func (st *Store) read() (*recordFile, error) {
 		err = json.Unmarshal(text, doc)
 	}
 	if err == nil && doc.Version != 1 {
-		err = fmt.Errorf("it is of version %d, and this program knows version 1", doc.Version)
+		err = fmt.Errorf("it has version %d; this program supports version 1", doc.Version)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: what is trusted cannot be read: %w. Fix the file, or remove it and trust anew with \"parley trust\"", st.Path(), err)
+		return nil, fmt.Errorf("%s: the record of trust cannot be read: %w. Fix the file, or remove it and run \"parley trust\" again", st.Path(), err)
 	}
 	if doc.Projects == nil {
 		doc.Projects = map[string]*Record{}

@@ -57,7 +57,7 @@ func (s *Settings) Keep(u *wire.PermissionUpdate) (path string, err error) {
 	defer f.root.Close()
 	added, err := f.change(layer, func(v *Value) []*Item { return v.update(u) })
 	if err != nil {
-		return "", fmt.Errorf("%s: the change is not kept: %w", f.path, err)
+		return "", fmt.Errorf("%s: the change is not saved: %w", f.path, err)
 	}
 	if len(added) == 0 || !layer.ofProject() || s.opts.Trust == nil {
 		return f.path, nil

@@ -39,6 +39,15 @@ type PathTool interface {
 	Absolute(env *Env, input json.RawMessage) (json.RawMessage, error)
 }
 
+// A Checker is a tool that finds mistakes of the model before anybody is asked about the call.
+type Checker interface {
+	Tool
+	// Check returns a [UseError] if the call cannot succeed. It changes nothing. It is called before
+	// hooks and people see the call, and not for files that rules deny or that are outside of the
+	// working directories.
+	Check(ctx context.Context, call *Call) error
+}
+
 // A Spec describes a tool.
 type Spec struct {
 	Name        string
@@ -77,6 +86,8 @@ type Access struct {
 	// file apply.
 	URL  string `json:"url,omitempty"`
 	Name string `json:"name,omitempty"`
+	// Plain means that a skill is only a text: it allows no tools and has no hooks.
+	Plain bool `json:"plain,omitempty"`
 	// Sandbox is where a command would run: [Inside] a sandbox, [Outside] because the model requested
 	// it, or empty if there is none or the settings exclude the command.
 	Sandbox string `json:"sandbox,omitempty"`
@@ -93,6 +104,7 @@ const (
 	Anywhere  Place = ""          // in the workspace sandbox if the settings enable it, else unconfined
 	ReadWall  Place = "read"      // behind the read wall: it can change nothing and reach nobody
 	Workspace Place = "workspace" // where it can change only the working directories
+	Listed    Place = "listed"    // as Anywhere, but its words mean programs of the machine: no file of the project and no alias
 )
 
 // Values of [Access.Sandbox].
@@ -106,6 +118,10 @@ type Call struct {
 	ID    string          // of the model's tool_use block
 	Input json.RawMessage // valid by the schema
 	Env   *Env
+
+	// Given is the path in the input of a [PathTool] as the model wrote it, for the result. Empty means
+	// that it is as in Input.
+	Given string
 
 	// Resolved has the targets of the paths in the call's [Access], as the policy decided about them.
 	// A file tool opens only these files: it rejects a path that now resolves elsewhere, or that is

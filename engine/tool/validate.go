@@ -432,7 +432,7 @@ func strict(input []byte) error {
 		return err
 	}
 	if _, err := d.ReadToken(); err != io.EOF {
-		return errors.New("there is more behind the value")
+		return errors.New("there is text after the value")
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine/model"
@@ -225,6 +226,9 @@ type Stream struct {
 	cancel context.CancelCauseFunc
 	ended  chan struct{}
 	log    *slog.Logger
+
+	mu   sync.Mutex
+	rest []Item // see Close
 }
 
 // Open sends a request. The stream breaks if the model is silent for longer than idle; 0 means
@@ -245,6 +249,9 @@ func Open(ctx context.Context, m model.Model, req model.Request, idle time.Durat
 		case items <- it:
 			return true
 		case <-ctx.Done():
+			s.mu.Lock()
+			s.rest = append(s.rest, it)
+			s.mu.Unlock()
 			return false
 		}
 	}
@@ -289,14 +296,18 @@ func (s *Stream) Err(err error) error {
 	return err
 }
 
-// Close ends the stream. It waits for the model for a limited time.
-func (s *Stream) Close() {
+// Close ends the stream. It waits for the model for a limited time, and returns what the model
+// sent and nobody received: the caller still has to book its usage.
+func (s *Stream) Close() []Item {
 	s.cancel(nil)
 	select {
 	case <-s.ended:
 	case <-time.After(grace):
 		s.log.Warn("the model does not stop")
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rest
 }
 
 // Failed returns the failure that an event reports, or nil.

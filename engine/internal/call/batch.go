@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +48,21 @@ func (b *Batch) Release() { b.once.Do(func() { close(b.released) }) }
 func (b *Batch) Abandon() {
 	b.cancel(errors.New("the call was abandoned"))
 	b.Release()
+	b.runner.abandoned = append(b.runner.Abandoned(), b.Calls...)
+}
+
+// Abandoned returns the calls of abandoned batches that may still run and whose results nobody
+// waits for. The owner of the conversation calls it.
+func (r *Runner) Abandoned() []*Call {
+	r.abandoned = slices.DeleteFunc(r.abandoned, func(c *Call) bool {
+		select {
+		case <-c.Done:
+			return true
+		default:
+			return c.Told
+		}
+	})
+	return r.abandoned
 }
 
 // Start starts a call.

@@ -53,6 +53,8 @@ type Runner struct {
 	// AddNotes emits the messages of hooks that do not belong to a result; the model receives
 	// them with the next prompt.
 	AddNotes func(*hook.Verdict)
+
+	abandoned []*Call // see Abandoned; used by the owner only
 }
 
 // A Top is the topmost conversation, whose rules and mode decide all calls.
@@ -216,6 +218,7 @@ type run struct {
 	judged   *policy.Judgement // nil if no model judged the call
 	by       string            // who decided: "policy", "judge", "hook", "host" or "nobody"
 	allowed  bool
+	walled   bool   // it runs behind a working read wall and changes nothing
 	changed  func() // records the changes of the call
 	began    time.Time
 	dir      string // the working directory before
@@ -225,6 +228,7 @@ type run struct {
 // stages handle a call in this order. A stage that returns true ends the call.
 var stages = []func(*run) bool{
 	(*run).validate,
+	(*run).findMistake,
 	(*run).callHooks,
 	(*run).decideByRules,
 	(*run).applyHooks,
@@ -245,6 +249,7 @@ func (r *Runner) Run(ctx context.Context, c *Call) (out *Outcome) {
 		}
 	}()
 	s := &run{Runner: r, Call: c, Env: r.View().Env, ctx: ctx, by: "policy", changed: func() {}, out: &Outcome{}}
+	s.Env.Wall.Prepare() // a command often follows the first call, whatever it is
 	for _, stage := range stages {
 		if stage(s) {
 			break
@@ -302,6 +307,28 @@ func (s *run) validate() bool {
 	return false
 }
 
+// findMistake ends a call that cannot succeed, before hooks and people see it. It does not look at files that rules
+// deny or that nobody allowed yet: the next stages decide about these.
+func (s *run) findMistake() bool {
+	c, ok := s.Tool.(tool.Checker)
+	if !ok {
+		return false
+	}
+	access, err := s.Tool.Access(s.Env, s.input)
+	if err == nil {
+		resolved := files.Targets(s.Env, access)
+		d, _, over := s.Decide(s.Tool, s.input, access, resolved)
+		if over != nil || d.Behavior == wire.BehaviorDeny || d.Behavior == wire.BehaviorAsk && d.Path != "" {
+			return false
+		}
+		err = c.Check(s.ctx, &tool.Call{ID: s.ID, Input: s.input, Given: givenPath(s), Env: s.Env, Resolved: resolved})
+	}
+	if _, wrong := errors.AsType[*tool.UseError](err); wrong {
+		return s.misused(err)
+	}
+	return false
+}
+
 // fill returns the outcome of a form: hooks see it like any call, and it needs no permission.
 func (s *run) fill(form Form) bool {
 	s.began = s.Now()
@@ -344,17 +371,14 @@ func (s *run) recordIntent() bool {
 	if s.receipt != nil {
 		entries = []*session.Entry{s.receipt, entries[0]}
 	}
-	// A command behind the read wall changes nothing, so nothing is lost if its intent is not
-	// on disk. Its result waits for the disk.
+	// A command behind the read wall changes nothing, so nothing is lost if its intent and its
+	// outcome are not on disk. Its result waits for the disk.
+	s.walled = s.place == tool.ReadWall && s.Env.Wall.Ready() == nil
 	for _, e := range entries {
-		e.Hasty = s.place == tool.ReadWall && s.Env.Wall.Ready() == nil
+		e.Hasty = s.walled
 	}
 	if err := s.Rec.Place().Append(entries...); err != nil {
 		return s.end(failed(fmt.Errorf("the call did not run, because %w", err)))
-	}
-	if s.ctx.Err() != nil { // the turn may have ended during recording
-		s.recordOutcome(true, notBegun)
-		return s.end(Rejected(s.Call, s.input, StoppedBefore))
 	}
 	return false
 }
@@ -366,7 +390,9 @@ var notBegun = json.RawMessage(`"[The turn ended before this call began. It did 
 // recordOutcome records that the effects of a call are complete. Its result is recorded later,
 // after the hooks; the content is for a process that ends before that.
 func (s *run) recordOutcome(failed bool, content json.RawMessage) {
-	if err := s.Rec.Place().Append(session.Outcome(s.ID, failed, content)); err != nil {
+	e := session.Outcome(s.ID, failed, content)
+	e.Hasty = s.walled
+	if err := s.Rec.Place().Append(e); err != nil {
 		s.Log.Error("the outcome of a call could not be recorded", "error", err)
 	}
 }
@@ -374,6 +400,11 @@ func (s *run) recordOutcome(failed bool, content json.RawMessage) {
 // execute runs the tool.
 func (s *run) execute() bool {
 	s.began, s.dir = s.Now(), s.Env.Cwd()
+	call := &tool.Call{ID: s.ID, Input: s.input, Given: givenPath(s), Env: s.Env, Resolved: s.resolved, Place: s.place, Hooks: s.callGuardHooks}
+	if !s.ReadOnly() && s.ctx.Err() != nil { // the turn may have ended during recording; nothing below waits before the call starts
+		s.recordOutcome(true, notBegun)
+		return s.end(Rejected(s.Call, s.input, StoppedBefore))
+	}
 	ctx, span := s.Telemetry.Tool(s.ctx, s.spec.Name, s.ID)
 	returned := s.ReadOnly()
 	defer func() {
@@ -382,7 +413,7 @@ func (s *run) execute() bool {
 			s.recordOutcome(true, nil)
 		}
 	}()
-	result, err := s.Tool.Run(ctx, &tool.Call{ID: s.ID, Input: s.input, Env: s.Env, Resolved: s.resolved, Place: s.place, Hooks: s.callGuardHooks})
+	result, err := s.Tool.Run(ctx, call)
 	returned = true
 	failure := ""
 	if result != nil && result.IsError {
@@ -427,7 +458,7 @@ func (s *run) reportOutcome() bool {
 	s.callResultHooks()
 	for _, f := range s.out.Nested {
 		in := InstructionsLoaded(f, "nested_traversal")
-		in.PromptID, in.Effort, in.TriggerFilePath = s.PromptID, s.Effort.Load(), s.filePath()
+		in.PromptID, in.Effort, in.TriggerFilePath = s.PromptID, s.Effort.Load(), pathIn(s.input)
 		s.callEventHooks("", in, f.Path)
 	}
 	if now := s.Env.Cwd(); now != s.dir && !s.ReadOnly() && !strings.HasSuffix(s.spec.Name, "Worktree") { // as the official command does
@@ -451,14 +482,24 @@ func (s *run) nestedFiles() (found []*project.File) {
 	return found
 }
 
-// filePath returns the file that the input of the call names, or "".
-func (s *run) filePath() string {
+// pathIn returns the file that the input of a call names, or "".
+func pathIn(input json.RawMessage) string {
 	var in struct {
 		FilePath string `json:"file_path"`
 		Notebook string `json:"notebook_path"`
 	}
-	json.Unmarshal(s.input, &in)
+	json.Unmarshal(input, &in)
 	return cmp.Or(in.FilePath, in.Notebook)
+}
+
+// givenPath returns the path of the call as the model wrote it, unless a hook or the host changed it.
+func givenPath(s *run) string {
+	if p, ok := s.Tool.(tool.PathTool); ok {
+		if abs, err := p.Absolute(s.Env, s.Input); err == nil && pathIn(abs) == pathIn(s.input) {
+			return pathIn(s.Input)
+		}
+	}
+	return ""
 }
 
 // keepFiles records the files that a call is about to change. s.changed is called after the
@@ -493,7 +534,7 @@ func (s *run) keepFiles() error {
 	}
 	done, err := keeper.Before(s.ID, paths, dirs)
 	if err != nil {
-		return fmt.Errorf("the call did not run, because what it would change cannot be kept: %w", err)
+		return fmt.Errorf("the call did not run, because the files that it would change cannot be saved: %w", err)
 	}
 	s.changed = func() {
 		if err := done(); err != nil {

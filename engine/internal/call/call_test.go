@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,7 +161,7 @@ func TestStages(t *testing.T) {
 		{name: "the host denies", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: "not now"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "not now", denied: true, records: "receipt", decision: "user_reject"},
 		{name: "the host fails", host: &fakeHost{err: errors.New("gone")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "gone", denied: true, records: "receipt", decision: "config"},
 		{name: "the host answers nonsense", host: &fakeHost{answer: &wire.PermissionResult{Behavior: "maybe"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt", decision: "config"},
-		{name: "the host's input does not fit", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`{"n":"x"}`)}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "InputValidationError", records: "receipt", decision: "permission_updated_input_invalid"},
+		{name: "the host's input does not fit", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`{"n":"x"}`)}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "one that its schema does not allow", records: "receipt", decision: "permission_updated_input_invalid"},
 		{name: "the tool panics", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) { panic("oops") }}, input: `{}`, want: "oops", records: "receipt intent outcome"},
 		{name: "a call without effects has no intent", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Look", readOnly: true}, input: `{}`, want: "ran", records: "receipt", decision: "config"},
 	} {
@@ -322,6 +323,29 @@ func TestToolThatPanicsHasAnOutcome(t *testing.T) {
 		if got := strings.Join(log.types, " "); got != "receipt intent outcome" {
 			t.Errorf("a tool that %s: the log has %s", name, got)
 		}
+	}
+}
+
+// TestNothingWaitsBeforeACall stops the turn at the last moment before a call starts, when its intent is on
+// record: it does not start.
+func TestNothingWaitsBeforeACall(t *testing.T) {
+	r, log := newRunner(t, &fakeHost{}, wire.ModeBypassPermissions)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	r.Now = func() time.Time {
+		if slices.Contains(log.types, "intent") {
+			stop()
+		}
+		return time.Now()
+	}
+	ran := false
+	tl := &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) { ran = true; return nil, nil }}
+	b := r.NewBatch(ctx)
+	b.Start(&Call{ID: "t", Name: "Do", Input: json.RawMessage("{}"), Tool: tl})
+	b.Release()
+	<-b.Calls[0].Done
+	if got := strings.Join(log.types, " "); ran || got != "receipt intent outcome" {
+		t.Errorf("the call ran: %v; the log has %s", ran, got)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/mcp"
@@ -184,11 +185,14 @@ func (s *run) applyDecision() bool {
 		if reason == "hook" {
 			source, s.by = "hook", "hook"
 		}
-		if (s.StartsAgent() || len(d.Access()) == 0) && s.mode != wire.ModeBypassPermissions && d.Rule == nil && reason == "mode" {
+		if (s.StartsAgent() || s.spec.Name == "Skill" || len(d.Access()) == 0) && s.mode != wire.ModeBypassPermissions && d.Rule == nil && reason == "mode" {
 			reason = "" // the calls of a subagent are decided one by one; a call without access is not decided
 		}
 		if s.spec.Name == "Bash" && s.mode == wire.ModeAcceptEdits && reason == "mode" {
 			reason = "subcommandResults" // as the official command decides commands
+		}
+		if reason == "rule" && d.Rule != nil && d.Rule.Source.Layer == policy.LayerSession {
+			source = string(wire.UserTemporary) // a person added the rule
 		}
 		s.place = d.DecidedBy.Place()
 		return s.allow(source, reason)
@@ -254,7 +258,7 @@ func (s *run) allow(source, reason string) bool {
 // refuse ends a call that is not allowed. s.out holds the reason.
 func (s *run) refuse() bool {
 	s.recordDecision(s.decision, s.by, false)
-	if s.out.Denied && !s.out.Interrupt && s.ctx.Err() == nil {
+	if s.judged != nil && s.out.Denied && !s.out.Interrupt && s.ctx.Err() == nil {
 		s.callDeniedHooks()
 	}
 	return true
@@ -271,7 +275,7 @@ func (s *run) fail(err error) bool {
 func (s *run) deny() bool {
 	reason := s.denyQuietly()
 	m := &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: s.reasonType(), DecisionReason: reason, Message: reason}
-	if m.DecisionReasonType == "" || m.DecisionReasonType == "mode" || m.DecisionReasonType == "subcommandResults" {
+	if m.DecisionReasonType == "" || m.DecisionReasonType == "mode" || s.spec.Name == "Bash" && s.decision.Rule != nil || m.DecisionReasonType == "subcommandResults" {
 		m.DecisionReason = "" // the message contains the reason, as with the official command
 	}
 	s.out.Before = append(s.out.Before, m)
@@ -280,7 +284,7 @@ func (s *run) deny() bool {
 
 // reasonType returns the type of the reason for a denial, as the official command names it.
 func (s *run) reasonType() string {
-	if s.spec.Name == "Bash" && s.decision.Rule != nil {
+	if r := s.decision.Rule; s.spec.Name == "Bash" && r != nil && r.Content != "" {
 		return "subcommandResults"
 	}
 	return s.decision.ReasonType
@@ -291,11 +295,14 @@ func (s *run) denyQuietly() string {
 	reason := cmp.Or(s.decision.Reason, "the call is not allowed")
 	s.out.Denied = true
 	s.out.Result = tool.Failed(errors.New(reason))
-	kind := "user-rejected"
-	if s.decision.ReasonType == "mode" || s.decision.Rule != nil {
+	kind, source, rule := "user-rejected", "config", s.decision.Rule
+	if s.decision.ReasonType == "mode" || rule != nil {
 		kind = "permission-rule"
 	}
-	s.out.Meta = s.rejected(kind, "config", s.reasonType())
+	if rule != nil && rule.Source.Layer == policy.LayerSession {
+		source = string(wire.UserReject) // a person added the rule
+	}
+	s.out.Meta = s.rejected(kind, source, s.reasonType())
 	return reason
 }
 
@@ -343,10 +350,15 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 		return s.refuse()
 	}
 	source := string(cmp.Or(res.DecisionClassification, wire.UserReject))
+	reason := ""
 	if s.by == "hook" {
 		source = "hook"
+		if !s.View().Host.CanAsk() { // nobody else decides, so the denial is reported like that of a rule
+			reason = "hook"
+			s.out.Before = append(s.out.Before, &wire.PermissionDenied{ToolName: s.Name, ToolUseID: s.ID, DecisionReasonType: reason, DecisionReason: res.Message, Message: res.Message})
+		}
 	}
-	s.out.Meta = s.rejected("permission-rule", source, "")
+	s.out.Meta = s.rejected("permission-rule", source, reason)
 	return s.fail(errors.New(res.Message))
 }
 
@@ -364,7 +376,10 @@ func (s *run) applyPermission(res *wire.PermissionResult) bool {
 	switch {
 	case invalid != nil:
 		s.out.Meta = s.rejected("", "permission_updated_input_invalid", "")
-		return s.fail(invalid)
+		s.out.Result = tool.Failed(tool.Misuse("InputValidationError: permission handler updatedInput failed schema for %s", s.spec.Name))
+		s.out.Result.Content = wire.Text(fmt.Sprintf("<tool_use_error>The answer to the permission request changed the input of %s to one that its schema does not allow: %s\nThe input from the model was valid; the host must correct its answer.</tool_use_error>",
+			s.spec.Name, strings.TrimPrefix(invalid.Error(), "InputValidationError: ")))
+		return s.refuse()
 	case !decided:
 		return s.refuse()
 	case changed && s.decision.Behavior == wire.BehaviorDeny:
@@ -400,7 +415,7 @@ func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
 		path, err := s.Top.Keep(u)
 		switch {
 		case err != nil:
-			s.out.Before = append(s.out.Before, &wire.Informational{Content: fmt.Sprintf("What was said about %s holds for this session only: %v", s.spec.Name, err),
+			s.out.Before = append(s.out.Before, &wire.Informational{Content: fmt.Sprintf("The permission update for %s applies to this session only: %v", s.spec.Name, err),
 				Level: "warning"})
 		case path != "":
 			source := map[wire.PermissionDestination]string{wire.DestinationUserSettings: "user_settings", wire.DestinationProjectSettings: "project_settings", wire.DestinationLocalSettings: "local_settings"}[u.Destination]
@@ -420,7 +435,7 @@ func (s *run) question() *wire.CanUseTool {
 		Pattern     string `json:"pattern"`
 	}
 	json.Unmarshal(s.input, &in)
-	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, s.filePath()), in.Pattern)
+	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, pathIn(s.input)), in.Pattern)
 	if sk, ok := s.Tool.(interface{ About(json.RawMessage) string }); ok {
 		q.Description = sk.About(s.input)
 	}
@@ -429,6 +444,10 @@ func (s *run) question() *wire.CanUseTool {
 	q.ServerPolicyAskOnly = !q.RequiresUserInteraction && s.spec.Name != "Skill" && d.Reason == "" && d.ReasonType == "" && d.Path == ""
 	if q.RequiresUserInteraction {
 		q.PermissionSuggestions = nil
+	}
+	if d.Path != "" && s.spec.Name != "Bash" && s.spec.RulesOf != "Bash" && d.ReasonType != "safetyCheck" { // the input names the path
+		q.BlockedPath, q.ServerPolicyAskOnly = "", pathIn(s.input) != ""
+		q.DecisionReasonType, q.DecisionReason = cmp.Or(d.ReasonType, "workingDir"), cmp.Or(d.Reason, "Path is outside allowed working directories")
 	}
 	if m, ok := s.Tool.(*mcp.Tool); ok {
 		q.MCPServer, q.DisplayName, q.ServerPolicyAskOnly = s.server(), m.DisplayName(), true

@@ -177,7 +177,8 @@ func (s *run) notifyHooks(ctx context.Context, q *wire.CanUseTool, mode wire.Per
 	s.AddNotes(s.Hooks(context.WithoutCancel(ctx), s.PromptID, in, in.NotificationType, ""))
 }
 
-// callDeniedHooks runs the hooks for a denied call. A hook may let the model retry it.
+// callDeniedHooks runs the hooks for a call that was denied after a model judged it, in mode auto; the official command
+// runs them for no other denial. A hook may let the model retry it.
 func (s *run) callDeniedHooks() {
 	v := s.ownHooks(&wire.PermissionDeniedInput{ToolName: s.spec.Name, ToolInput: s.input, ToolUseID: s.ID, Reason: s.out.Result.Content.String(), MCPServer: s.server()})
 	s.out.Before = append(s.out.Before, v.Notes...)
@@ -228,12 +229,11 @@ func replaced(was *tool.Result, updated json.RawMessage) *tool.Result {
 			text = strings.TrimPrefix(text+"\n"+*command.Stderr, "\n")
 		}
 	case json.Unmarshal(updated, &blocks) == nil && !slices.ContainsFunc(blocks, func(b struct{ Type, Text string }) bool { return b.Type != "text" }):
-		for i, b := range blocks {
-			if i > 0 {
-				text += "\n"
-			}
-			text += b.Text
+		r.Content = wire.Blocks()
+		for _, b := range blocks {
+			r.Content.Blocks = append(r.Content.Blocks, &wire.TextBlock{Text: b.Text})
 		}
+		return &r
 	default:
 		text = string(updated)
 	}

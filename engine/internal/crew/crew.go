@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,6 +111,9 @@ func (p *Parent) newSubagent(ctx context.Context, tc *tool.Call, def *agents.Def
 	}
 	if s.info.Description == "" {
 		s.info.Description = def.Name
+	}
+	if strings.HasPrefix(tc.ID, ForkedCommand) { // no call of the model
+		s.info.ToolUseID = ""
 	}
 	s.openSpool()
 	// The subagent may outlive the call, but its span is part of the call's.

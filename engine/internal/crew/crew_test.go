@@ -249,7 +249,7 @@ func TestSubagentThatHasEndedGoesOn(t *testing.T) {
 	if out := r.Structured.(*agentOutput); out.AgentID != id || !strings.Contains(r.Content.String(), "Whoever started you says:\n  more") {
 		t.Errorf("got %s of %s, want that %s goes on", r.Content.String(), out.AgentID, id)
 	}
-	if _, err = m.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"to":"nobody","message":"more"}`), Env: f.Env}); err == nil || !strings.Contains(err.Error(), "no subagent") {
+	if _, err = m.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"to":"nobody","message":"more"}`), Env: f.Env}); err == nil || !strings.Contains(err.Error(), "No subagent") {
 		t.Errorf("got %v", err)
 	}
 }

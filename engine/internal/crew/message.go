@@ -127,7 +127,7 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 		leave()
 	}
 	if errors.Is(err, session.ErrNotFound) {
-		return nil, fmt.Errorf("There is no subagent %q that can go on. Use the agentId of one that you started in this session.", in.To)
+		return nil, fmt.Errorf("No subagent %q can continue. Use the agentId of one that you started in this session.", in.To)
 	}
 	if err != nil {
 		return nil, err

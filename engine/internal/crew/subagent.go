@@ -95,6 +95,7 @@ type report struct {
 	partial string   // its last text, even if a call follows
 	note    string   // our note about it
 	failed  string   // why there is no report
+	denied  bool     // it was stopped by the answer to a permission request
 	tools   []string // tools that it used, without duplicates
 	uses    int
 	tokens  int64       // of the last request
@@ -281,11 +282,17 @@ func (s *Subagent) interrupter() string {
 	return "user"
 }
 
+// forked reports whether a command or skill runs in the subagent.
+func (s *Subagent) forked() bool { return s.Asked.Command != "" }
+
+// counted reports whether the statistics count the subagent.
+func (s *Subagent) counted() bool { return s.Again == nil && !s.forked() }
+
 // started returns the message that the subagent starts.
 func (s *Subagent) started(info tool.TaskInfo) wire.Message {
-	depth := s.Depth()
-	return &wire.TaskStarted{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Description: info.Description, SubagentType: info.AgentType,
-		IsBackgrounded: &info.Background, SpawnDepth: &depth, ParentTaskID: info.Agent, TaskType: info.Kind, Prompt: s.Asked.Prompt}
+	depth, forked := s.Depth(), s.forked()
+	return &wire.TaskStarted{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Description: cmp.Or(s.Asked.Command, info.Description), SubagentType: info.AgentType,
+		IsBackgrounded: &info.Background, SpawnDepth: &depth, ParentTaskID: info.Agent, TaskType: info.Kind, Prompt: s.Asked.Prompt, SkipTranscript: forked, Ambient: forked}
 }
 
 // run is the goroutine of the subagent.
@@ -345,7 +352,7 @@ func (s *Subagent) finish(crash any) {
 	info, result, killer := s.info, s.result, s.killer
 	s.mu.Unlock()
 	s.describe(map[string]any{"finished": info.Status == tool.TaskCompleted})
-	if s.Again == nil {
+	if s.counted() {
 		p.Top.Stats.ended(info.Status, killer)
 	}
 	if result != nil && len(result.PermissionDenials) > 0 {
@@ -392,6 +399,8 @@ func (s *Subagent) judge(crash any) {
 		} else {
 			r.note += "What it wrote last is below."
 		}
+	case res.TerminalReason == "aborted_tools": // the host denied a call and stopped the subagent
+		s.info.Status, r.failed, r.denied = tool.TaskKilled, "a call of the subagent was denied, and the subagent was stopped", true
 	case res.IsError:
 		s.info.Status = tool.TaskFailed
 		r.failed = res.Reason()
@@ -419,14 +428,22 @@ func (s *Subagent) emitEnd(info tool.TaskInfo) {
 	if info.Status == tool.TaskFailed {
 		patch.Error = s.report.failed
 	}
-	s.emitToHost(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: patch})
-	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: info.Status,
+	forked := s.forked()
+	if !forked {
+		s.emitToHost(&wire.TaskUpdated{TaskID: info.ID, RunID: info.RunID, Patch: patch})
+	}
+	m := &wire.TaskNotification{SkipTranscript: forked, Ambient: forked, TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: info.Status,
 		OutputFile: info.OutputFile, Summary: info.Summary}
 	switch info.Status {
 	case tool.TaskKilled:
 		m.Status = "stopped"
 	case tool.TaskCompleted:
-		m.Usage = s.usage()
+		if !forked {
+			m.Usage = s.usage()
+		}
+	}
+	if forked {
+		m.Summary = s.Asked.Command
 	}
 	s.emitToHost(m)
 }
@@ -465,7 +482,9 @@ func (s *Subagent) returned() (*tool.Result, error) {
 	s.mu.Unlock()
 	if r.failed != "" {
 		text := fmt.Sprintf("The subagent %s failed: %s", s.ID, r.failed)
-		if info.Status == tool.TaskKilled {
+		if r.denied {
+			text = "[Request interrupted by user for tool use]"
+		} else if info.Status == tool.TaskKilled {
 			text = fmt.Sprintf("The subagent %s was stopped before it had finished. What it did until then stays done.", s.ID)
 		}
 		if r.text != "" {
@@ -587,7 +606,7 @@ func (s *Subagent) await(grace time.Duration) {
 	info, killer := s.info, s.killer
 	s.mu.Unlock()
 	s.parent.Log.Warn("a subagent does not stop", "agent", s.Def.Name)
-	if s.Again == nil {
+	if s.counted() {
 		s.parent.Top.Stats.ended(info.Status, killer)
 	}
 	s.reportEnd(info)
@@ -673,7 +692,7 @@ func (s *Subagent) Emit(m wire.Message) {
 		m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = s.call, s.ID, info.AgentType, info.Description
 		progress := s.noteProgress(m)
 		s.mu.Unlock()
-		if progress != nil && !info.Background {
+		if progress != nil && !info.Background && !s.forked() {
 			s.emitToHost(progress)
 		}
 		if progress != nil || aloud {
@@ -721,12 +740,19 @@ func (s *Subagent) forwardUser(m *wire.User) {
 	info := s.Info()
 	m.ParentToolUseID, m.AgentID, m.SubagentType, m.TaskDescription = s.call, s.ID, info.AgentType, info.Description
 	s.count(m)
-	m.ToolUseResult = nil
+	if !failedCall(m) { // as in the official command
+		m.ToolUseResult = nil
+	}
 	s.emitToHost(m)
 }
 
 func hasResult(m *wire.User) bool {
 	return slices.ContainsFunc(m.Message.Content.Blocks, func(b wire.Block) bool { _, ok := b.(*wire.ToolResultBlock); return ok })
+}
+
+// failedCall reports whether a message is the result of a call that failed.
+func failedCall(m *wire.User) bool {
+	return slices.ContainsFunc(m.Message.Content.Blocks, func(b wire.Block) bool { r, ok := b.(*wire.ToolResultBlock); return ok && r.IsError })
 }
 
 // noteProgress handles a message of the subagent. It returns its progress, if the message is a call.

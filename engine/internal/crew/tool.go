@@ -1,6 +1,7 @@
 package crew
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -37,6 +38,8 @@ type Input struct {
 	Effort      string     `json:"effort"`
 	Background  *tool.Bool `json:"run_in_background"`
 	Isolation   string     `json:"isolation"`
+
+	Command string `json:"-"` // the command or skill that runs in the subagent, such as "/review"; empty otherwise
 }
 
 // A Tool starts subagents of a conversation.
@@ -151,6 +154,38 @@ func (a *Tool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
 	s.leave = leave
 	p.Top.Stats.start(s, asked, background)
 	return s.start(ctx, background)
+}
+
+// ForkedCommand begins the id that stands for the call of a subagent that a command of the user started.
+const ForkedCommand = "forked-command-"
+
+// Fork runs a command or skill in a subagent, waits for it and returns its id and its report. Hosts may hide such a
+// subagent: it does not belong to a call of the Agent tool.
+func (a *Tool) Fork(ctx context.Context, tc *tool.Call, in *Input) (id, report string, err error) {
+	def, err := a.find(in.Type)
+	if err != nil {
+		return "", "", err
+	}
+	leave, err := a.parent.admit()
+	if err != nil {
+		return "", "", err
+	}
+	s, err := a.parent.newSubagent(ctx, tc, def, in, false, nil)
+	if err != nil {
+		leave()
+		return "", "", err
+	}
+	s.leave = leave
+	res, err := s.start(ctx, false)
+	if err != nil {
+		return "", "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.info.Background { // the host moved it, so its report comes later
+		return s.ID, res.Content.String(), nil
+	}
+	return s.ID, cmp.Or(s.report.text, noReport), nil
 }
 
 // admit returns an error if no subagent can start now. Otherwise it reserves a slot

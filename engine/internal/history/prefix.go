@@ -42,8 +42,25 @@ func (p *Prefix) SetSystem(key string, system []string) {
 			return nil
 		}
 		blocks[len(blocks)-1] = p.marked(blocks[len(blocks)-1])
-		return recorder.JSON(blocks)
+		return encodedList(blocks)
 	})
+}
+
+// encodedList returns a JSON array of values that are encoded already. Encoding the slice would parse
+// each of them again.
+func encodedList(list []json.RawMessage) json.RawMessage {
+	size := len(list) + 1
+	for _, v := range list {
+		size += len(v)
+	}
+	out := append(make(json.RawMessage, 0, size), '[')
+	for i, v := range list {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, v...)
+	}
+	return append(out, ']')
 }
 
 type writtenSystem struct {
@@ -80,7 +97,7 @@ func (p *Prefix) SetTools(tools []tool.Tool) {
 			list[i] = recorder.JSON(t)
 		}
 		list[len(list)-1] = p.marked(list[len(list)-1])
-		return recorder.JSON(list)
+		return encodedList(list)
 	})
 }
 

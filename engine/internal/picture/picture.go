@@ -70,10 +70,10 @@ func (l limits) fit(data []byte) (*Picture, error) {
 	}
 	kind := TypeOf(data)
 	if kind == "" {
-		return nil, errors.New("it is no PNG, JPEG, GIF or WebP picture")
+		return nil, errors.New("it is not a PNG, JPEG, GIF or WebP picture")
 	}
 	if len(data) > MaxInput {
-		return nil, fmt.Errorf("it has %d bytes, and at most %d are looked at", len(data), MaxInput)
+		return nil, fmt.Errorf("it has %d bytes; the limit is %d", len(data), MaxInput)
 	}
 	given := len(data)
 	if kind == "image/png" {
@@ -87,7 +87,7 @@ func (l limits) fit(data []byte) (*Picture, error) {
 		return nil, errors.New("it has no pixels")
 	}
 	if w > MaxPixels/h {
-		return nil, fmt.Errorf("it has %d × %d pixels, and at most %d are decoded", w, h, MaxPixels)
+		return nil, fmt.Errorf("it has %d × %d pixels; the limit is %d", w, h, MaxPixels)
 	}
 	p := &Picture{Data: data, Type: kind, Width: w, Height: h, OriginalWidth: w, OriginalHeight: h, Changed: len(data) != given}
 	fits := len(data) <= l.bytes && max(w, h) <= l.side
@@ -238,7 +238,7 @@ func (p *Picture) shrink(src image.Image, turn int, l limits) error {
 		}
 		lossless = false
 	}
-	return errors.New("it stays too big however small it is made")
+	return errors.New("it cannot be made small enough")
 }
 
 // opaque draws a picture on white, as pages do: JPEG has no transparency and would show

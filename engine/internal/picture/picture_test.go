@@ -83,7 +83,7 @@ func TestSmaller(t *testing.T) {
 	if p, _ := Fit(pngOf(t, 5000, 100, false)); p.Width != 2000 || p.Height != 40 || p.OriginalWidth != 5000 {
 		t.Errorf("%d × %d of %d × %d", p.Width, p.Height, p.OriginalWidth, p.OriginalHeight)
 	}
-	if _, err := (limits{10, 100}).fit(pngOf(t, 90, 90, true)); err == nil || !strings.Contains(err.Error(), "stays too big") {
+	if _, err := (limits{10, 100}).fit(pngOf(t, 90, 90, true)); err == nil || !strings.Contains(err.Error(), "cannot be made small enough") {
 		t.Error(err)
 	}
 }
@@ -233,8 +233,8 @@ func TestRefused(t *testing.T) {
 		want string
 	}{
 		{"nothing", nil, "empty"},
-		{"zeros", make([]byte, 3), "no PNG"},
-		{"text", []byte("<svg/>"), "no PNG"},
+		{"zeros", make([]byte, 3), "not a PNG"},
+		{"text", []byte("<svg/>"), "not a PNG"},
 		{"cut off", whole[:len(whole)/2], "damaged"},
 		{"bomb", bomb(60000, 60000), "pixels"},
 		{"bomb near the limit", bomb(8000, 8000), "damaged"},

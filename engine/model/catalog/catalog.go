@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -168,7 +169,9 @@ func (i *Info) clone() Info {
 
 // variant matches the additions of platforms to the name of a model: a region and vendor before
 // it, a date and version after it.
-var variant = regexp.MustCompile(`^(?:[a-z-]+\.)?(?:anthropic\.|anthropic/)?(claude-[a-z0-9-]+?)(?:[-@](?:\d{8}|latest|default))?(?:-v\d+(?::\d+)?)?$`)
+var variant = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:[a-z-]+\.)?(?:anthropic\.|anthropic/)?(claude-[a-z0-9-]+?)(?:[-@](?:\d{8}|latest|default))?(?:-v\d+(?::\d+)?)?$`)
+})
 
 // Resolve returns the model with a name: an alias such as "sonnet", an id with or without its
 // date, or an id of Bedrock or Vertex. Case does not matter; a suffix [1m] requests a window of
@@ -196,7 +199,7 @@ func (c *Catalog) Resolve(name string) (Info, bool) {
 	default:
 		// For arn:…/us.anthropic.claude-… look up the last part.
 		tail := lower[strings.LastIndexByte(lower, '/')+1:]
-		if v := variant.FindStringSubmatch(tail); v != nil {
+		if v := variant().FindStringSubmatch(tail); v != nil {
 			if m, ok = c.byName[v[1]]; ok {
 				out = m.clone()
 				out.ID = base

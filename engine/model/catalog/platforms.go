@@ -3,6 +3,7 @@ package catalog
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Clone returns an independent catalog with the same models.
@@ -22,7 +23,7 @@ func (c *Catalog) Alias(alias, name string) {
 }
 
 // dated matches an id that ends in a date.
-var dated = regexp.MustCompile(`^(claude-.+)-(\d{8})$`)
+var dated = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(claude-.+)-(\d{8})$`) })
 
 // OnBedrock returns Bedrock's name for a model, in the geography of a region. A name
 // that is not Anthropic's own is returned unchanged.
@@ -38,7 +39,7 @@ func (c *Catalog) OnBedrock(name, region string) string {
 		}
 	}
 	switch {
-	case dated.MatchString(id):
+	case dated().MatchString(id):
 		id += "-v1:0"
 	case id == "claude-opus-4-6":
 		id += "-v1"
@@ -53,7 +54,7 @@ func (c *Catalog) OnVertex(name string) string {
 	if !ok {
 		return name
 	}
-	return dated.ReplaceAllString(id, "$1@$2")
+	return dated().ReplaceAllString(id, "$1@$2")
 }
 
 // own returns the id, with its date, of a model with one of Anthropic's own names.

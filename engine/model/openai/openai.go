@@ -180,6 +180,9 @@ func (c *Client) run(ctx context.Context, req model.Request, stream bool, yield 
 		if errors.Is(err, sse.ErrTooLarge) {
 			return &model.EventError{Err: err}
 		}
+		if err != nil && out.reason != "" && out.usage != nil {
+			return out.finish() // the answer is complete, and its usage must be booked
+		}
 		if err != nil {
 			return wrap(err)
 		}

@@ -251,7 +251,7 @@ func TestDeviants(t *testing.T) {
 		{"id later", tool(`{"index":0,"function":{"name":""}}`) + tool(`{"id":"c1","index":0,"function":{"name":"a","arguments":"{}"}}`) + choiceOf(`{}`, "tool_calls") + done, `tool_use:c1:a({}) tool_use 0+0>0/0`, ""},
 		{"blank after the end", tool(`{"id":"c1","index":0,"function":{"name":"a","arguments":"{}"}}`) + choiceOf(`{"content":"and"}`, "null") + tool(`{"index":0,"function":{"arguments":"\n"}}`) + choiceOf(`{}`, "tool_calls") + done, `tool_use:c1:a({}) text(and) tool_use 0+0>0/0`, ""},
 		{"more after the end", tool(`{"id":"c1","index":0,"function":{"name":"a","arguments":"{}"}}`) + choiceOf(`{"content":"and"}`, "null") + tool(`{"index":0,"function":{"arguments":"{}"}}`), `tool_use:c1:a({}) text(and`, "adds to a call that was complete"},
-		{"no name", tool(`{"id":"c1","index":0,"function":{"arguments":"{}"}}`) + choiceOf(`{}`, "tool_calls") + done, "", "does not say which tool"},
+		{"no name", tool(`{"id":"c1","index":0,"function":{"arguments":"{}"}}`) + choiceOf(`{}`, "tool_calls") + done, "", "a call names no tool"},
 		{"broken input", tool(`{"id":"c1","index":0,"function":{"name":"a","arguments":"{\"x"}}`) + choiceOf(`{}`, "length") + done, `tool_use:c1:a({"x) max_tokens 0+0>0/0`, ""},
 		{"function_call", choiceOf(`{"function_call":{"name":"a","arguments":"{"}}`, "null") + choiceOf(`{"function_call":{"arguments":"}"}}`, "function_call") + done, "tool_use:made-up:a({}) tool_use 0+0>0/0", ""},
 		{"text after a call", tool(`{"id":"c1","index":0,"function":{"name":"a","arguments":"{}"}}`) + choiceOf(`{"content":"so"}`, "stop") + done, "tool_use:c1:a({}) text(so) tool_use 0+0>0/0", ""},
@@ -285,6 +285,31 @@ func TestDeviants(t *testing.T) {
 				t.Errorf("got %s, error %v\nwant %s, error %s", got, err, c.want, c.err)
 			}
 		})
+	}
+}
+
+// TestReceivedUsageIsSent checks that the first event of an answer in one piece has its usage, and
+// that usage is not lost if the connection breaks right after it.
+func TestReceivedUsageIsSent(t *testing.T) {
+	const usage = `"usage":{"prompt_tokens":5,"completion_tokens":6}`
+	whole := served(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"choices":[{"message":{"content":"hi"}}],`+usage+`}`)
+	})
+	for ev, err := range whole.Complete(t.Context(), bodyOf(ask)) {
+		if err != nil || ev.Type != "message_start" || !strings.Contains(string(ev.Data), `"input_tokens":5,`) || !strings.Contains(string(ev.Data), `"output_tokens":6,`) {
+			t.Errorf("got %s, error %v, want a start with 5 and 6 tokens", ev.Data, err)
+		}
+		break
+	}
+	lost := served(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, choiceOf(`{"content":"hi"}`, "stop")+`data: {"choices":[],`+usage+"}\n\n")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	if got, err := fold(lost.Stream(t.Context(), bodyOf(ask))); got != "text(hi) end_turn 5+0>6/0" || err != nil {
+		t.Errorf("got %s, error %v, want the whole answer", got, err)
 	}
 }
 

@@ -68,6 +68,24 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 }
 
+// counts returns the members of the usage as the Messages API names them. Without a usage they are 0.
+func (u *usage) counts() string {
+	if u == nil {
+		u = &usage{}
+	}
+	cached := u.CacheHit
+	if u.PromptDetails != nil && u.PromptDetails.Cached > 0 {
+		cached = u.PromptDetails.Cached
+	}
+	cached = min(max(cached, 0), max(u.Prompt, 0))
+	var thinking int64
+	if u.CompletionDetails != nil {
+		thinking = max(u.CompletionDetails.Reasoning, 0)
+	}
+	return fmt.Sprintf(`"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d,"output_tokens_details":{"thinking_tokens":%d}`,
+		max(u.Prompt, 0)-cached, cached, max(u.Completion, 0), thinking)
+}
+
 // parse decodes a chunk.
 func parse(data []byte) (*chunk, error) {
 	ch := &chunk{}
@@ -143,19 +161,19 @@ func quote(s string) []byte {
 
 // writeChunk handles a chunk and sends what can be sent.
 func (w *writer) writeChunk(c *chunk) error {
+	if c.Usage != nil {
+		w.usage = c.Usage
+	} else if c.Groq != nil && c.Groq.Usage != nil {
+		w.usage = c.Groq.Usage
+	}
 	if !w.started {
 		w.started = true
 		id := c.ID
 		if id == "" {
 			id = "msg_" + random()
 		}
-		w.send("message_start", `"message":{"id":%s,"type":"message","role":"assistant","model":%s,"content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}`,
-			quote(id), quote(c.Model))
-	}
-	if c.Usage != nil {
-		w.usage = c.Usage
-	} else if c.Groq != nil && c.Groq.Usage != nil {
-		w.usage = c.Groq.Usage
+		w.send("message_start", `"message":{"id":%s,"type":"message","role":"assistant","model":%s,"content":[],"stop_reason":null,"stop_sequence":null,"usage":{%s}}`,
+			quote(id), quote(c.Model), w.usage.counts())
 	}
 	for _, ch := range c.Choices {
 		if ch.Index != 0 {
@@ -314,7 +332,7 @@ func (w *writer) advance(end bool) error {
 		p := w.pieces[0]
 		if p.kind == "tool_use" && p.name == "" {
 			if end {
-				return errors.New("a call does not say which tool")
+				return errors.New("a call names no tool")
 			}
 			return nil
 		}
@@ -369,26 +387,12 @@ func (w *writer) finish() error {
 	if err := w.advance(true); err != nil {
 		return malformed(nil, err)
 	}
-	u := usage{}
-	if w.usage != nil {
-		u = *w.usage
-	}
-	cached := u.CacheHit
-	if u.PromptDetails != nil && u.PromptDetails.Cached > 0 {
-		cached = u.PromptDetails.Cached
-	}
-	cached = min(max(cached, 0), max(u.Prompt, 0))
-	var thinking int64
-	if u.CompletionDetails != nil {
-		thinking = max(u.CompletionDetails.Reasoning, 0)
-	}
 	seq := []byte("null")
 	reason := w.stopReason()
 	if reason == "stop_sequence" {
 		seq = quote(w.stopSeq)
 	}
-	w.send("message_delta", `"delta":{"stop_reason":%q,"stop_sequence":%s},"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d,"output_tokens_details":{"thinking_tokens":%d}}`,
-		reason, seq, max(u.Prompt, 0)-cached, cached, max(u.Completion, 0), thinking)
+	w.send("message_delta", `"delta":{"stop_reason":%q,"stop_sequence":%s},"usage":{%s}`, reason, seq, w.usage.counts())
 	w.send("message_stop", "")
 	return nil
 }

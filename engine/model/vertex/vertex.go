@@ -22,6 +22,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/engine/model"
@@ -84,14 +85,14 @@ type Client struct {
 	own   *http.Transport
 }
 
-var place = regexp.MustCompile(`^[a-z0-9-]+$`)
+var place = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9-]+$`) })
 
 // New returns a client. It connects to nothing before the first request.
 func New(cfg Config) (*Client, error) {
 	if cfg.Project == "" || strings.ContainsAny(cfg.Project, "/?#% ") {
 		return nil, fmt.Errorf("vertex: %q is not a project", cfg.Project)
 	}
-	if !place.MatchString(cfg.Region) {
+	if !place().MatchString(cfg.Region) {
 		return nil, fmt.Errorf("vertex: %q is not a region", cfg.Region)
 	}
 	c := &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/")}

@@ -94,6 +94,9 @@ func TestUnaskedWithoutWall(t *testing.T) {
 		"grep -n foo a.txt": wire.BehaviorAllow, "ps aux | grep node": wire.BehaviorAllow, "git status": wire.BehaviorAsk, "ls *.go": wire.BehaviorAsk, "cat 'a'": wire.BehaviorAsk,
 		"sort -o out a": wire.BehaviorAsk, "uniq a out": wire.BehaviorAsk, "cat /etc/hosts": wire.BehaviorAsk, "rg foo": wire.BehaviorAsk,
 		"find . -name x": wire.BehaviorAsk, "ps e": wire.BehaviorAsk, "ps auxe": wire.BehaviorAsk, "ls; ls": wire.BehaviorAsk, "ls # x": wire.BehaviorAsk,
+		"ps aux --sort=-%mem": wire.BehaviorAllow, "ps -ef --sort=-%cpu": wire.BehaviorAllow, "ps -eo pid,comm --sort=-rss": wire.BehaviorAllow, "top -bn1": wire.BehaviorAllow,
+		"docker logs x --tail 5": wire.BehaviorAllow, "systemctl status x": wire.BehaviorAllow, "systemctl stop x": wire.BehaviorAsk, "docker inspect x": wire.BehaviorAsk,
+		"a=b ps aux": wire.BehaviorAsk, "grep --color=auto x a.txt": wire.BehaviorAsk, "ps aux --sort=~": wire.BehaviorAsk,
 		"date -f x": wire.BehaviorAsk, "strings @x": wire.BehaviorAsk, "wc --files0-from=x": wire.BehaviorAsk, "file -C -m x": wire.BehaviorAsk, "time ls": wire.BehaviorAsk,
 	} {
 		if d := decideCommand(t, dir, command, false); d.Behavior != want {

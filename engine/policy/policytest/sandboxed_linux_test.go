@@ -43,7 +43,7 @@ func (p *player) sandboxed() error {
 		if err != nil {
 			return err
 		}
-		if !reachesOut(r) || s.Place != "app" || missingPrograms(r) != "" {
+		if !r.confined(s, "sandbox") || missingPrograms(r) != "" {
 			continue
 		}
 		if err := p.world.Enter("app"); err != nil {

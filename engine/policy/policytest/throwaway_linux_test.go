@@ -56,6 +56,7 @@ type job struct {
 	Rows   []int
 	Table  string // rows to play instead of the table, to try them out
 	Name   string // name of the file for these rows
+	Binary string // the command parley, which the worker has as file descriptor 3
 
 	Sandbox sandbox.Settings
 }
@@ -89,6 +90,14 @@ func throwaway(t *testing.T, j job) []result {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), stageKey+"="+stageInit)
 	cmd.Stdin = bytes.NewReader(input)
+	if j.Binary != "" {
+		f, err := os.Open(j.Binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		cmd.ExtraFiles = []*os.File{f}
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, Pdeathsig: syscall.SIGKILL}
@@ -162,6 +171,9 @@ func initNamespace() int {
 		return 1
 	}
 	attr := &syscall.ProcAttr{Env: workerEnv(), Files: []uintptr{r.Fd(), 1, 2}, Sys: &syscall.SysProcAttr{}}
+	if j.Binary != "" {
+		attr.Files = append(attr.Files, 3)
+	}
 	if j.User != 0 {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(j.User), Gid: uint32(j.User)}
 	}

@@ -1,8 +1,6 @@
 package policytest
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,7 +50,7 @@ func (p *player) play(r *Row, s *Setting, res *result) error {
 		p.world.PID = bystander.Process.Pid
 	}
 	p.listener.forget()
-	output, _, err := p.behindWall(p.world.Fill(r.Arg), sandbox.View{Roots: []string{p.world.Workspace()}})
+	output, _, err := p.behindWall(p.world.Fill(r.Arg), sandbox.View{Roots: []string{p.world.Workspace()}}, walledLimit)
 	if err != nil {
 		return err
 	}
@@ -70,8 +68,8 @@ func (p *player) play(r *Row, s *Setting, res *result) error {
 	return nil
 }
 
-// behindWall runs a command behind the read wall.
-func (p *player) behindWall(command string, view sandbox.View) (output []byte, code int, err error) {
+// behindWall runs a command behind the read wall, and ends it after a time.
+func (p *player) behindWall(command string, view sandbox.View, limit time.Duration) (output []byte, code int, err error) {
 	if err := p.output.Truncate(0); err != nil {
 		return nil, 0, err
 	}
@@ -89,19 +87,15 @@ func (p *player) behindWall(command string, view sandbox.View) (output []byte, c
 	if err != nil {
 		return nil, 0, err
 	}
-	late := time.AfterFunc(walledLimit, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	late := time.AfterFunc(limit, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	cmd.Wait()
 	select {
 	case <-over:
 	case <-time.After(walledLimit):
 	}
 	late.Stop()
-	output = make([]byte, 1<<20)
-	n, err := p.output.ReadAt(output, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, 0, err
-	}
-	return bytes.Clone(output[:n]), cmd.ProcessState.ExitCode(), nil
+	output, err = p.printed()
+	return output, cmd.ProcessState.ExitCode(), err
 }
 
 // playAll plays rows that must leave no trace. After some rows it compares the place
@@ -147,7 +141,7 @@ func (p *player) playAll(rows []Row, list []int, settings map[string]*Setting) e
 	}
 	for _, i := range list {
 		r, s := &rows[i], settings[rows[i].Setting]
-		if p.job.Kind == "wall" && (!s.Ruleless() || len(s.Rules) > 0 || r.Tool != "Bash") || missingPrograms(r) != "" {
+		if p.job.Kind == "wall" && !r.confined(s, "wall") || missingPrograms(r) != "" {
 			continue
 		}
 		if p.world.place != s.Place || len(since) >= 40 {

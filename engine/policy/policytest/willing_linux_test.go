@@ -74,8 +74,8 @@ func writeFile(path string, data []byte) {
 	os.WriteFile(path, data, 0o644)
 }
 
-// serve acts as an MCP server that treats every text of its input as a file, a pattern
-// or a command, and "write" as a file to write to.
+// serve acts as an MCP server that treats every text of its input as a file, a pattern,
+// a list of files or a command, and "write" as a file to write to.
 func (p *player) serve(out *bytes.Buffer, in map[string]any) {
 	var texts []string
 	var collect func(name string, v any)
@@ -87,6 +87,11 @@ func (p *player) serve(out *bytes.Buffer, in map[string]any) {
 				return
 			}
 			texts = append(texts, v)
+			if list := strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(",;=\n\"", r) }); len(list) > 1 {
+				for _, part := range list {
+					texts = append(texts, strings.TrimSpace(part))
+				}
+			}
 		case []any:
 			for _, v := range v {
 				collect("", v)

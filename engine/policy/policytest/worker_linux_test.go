@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -46,6 +47,7 @@ func work(in io.Reader, out io.Writer) error {
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 64 << 20, Max: 64 << 20})
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	debug.SetGCPercent(400)
 	if hook := workerKinds[j.Kind]; hook != nil {
 		return hook(p)
 	}
@@ -109,6 +111,7 @@ type player struct {
 	world    *World
 	listener *listener
 	output   *os.File
+	buffer   []byte // for the output of one row after the other
 	out      *json.Encoder
 	wall     *sandbox.Wall
 }
@@ -202,10 +205,18 @@ func (p *player) free(command string, but *exec.Cmd) (output []byte, timedOut bo
 	}
 	close(over)
 	timedOut = !late.Stop()
-	output = make([]byte, 1<<20)
-	n, err := p.output.ReadAt(output, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, timedOut, err
+	output, err = p.printed()
+	return output, timedOut, err
+}
+
+// printed returns the output of the last command, up to 1 MB.
+func (p *player) printed() ([]byte, error) {
+	if p.buffer == nil {
+		p.buffer = make([]byte, 1<<20)
 	}
-	return bytes.Clone(output[:n]), timedOut, nil
+	n, err := p.output.ReadAt(p.buffer, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return bytes.Clone(p.buffer[:n]), nil
 }

@@ -29,6 +29,9 @@ func (s *Script) applyTable(c *Call, name string, input *Word) {
 
 // asksVersion reports whether a program is only asked for its version or its help.
 func asksVersion(p *program, args []Word) bool {
+	if len(args) == 2 && args[1].Static() && (args[1].Text() == "--verbose" || args[1].Text() == "--client") {
+		args = args[:1]
+	}
 	if len(args) != 1 || !args[0].Static() {
 		return false
 	}
@@ -63,6 +66,7 @@ type argv struct {
 	deep     bool // directories are touched with everything below them
 	follow   bool // links are followed
 	inplace  bool // the files that are read are also written
+	into     Word // directory that files are copied into, if an option names it
 	lists    bool // see the trait bare
 	instead  bool // an option replaced the first operand
 	unpacks  bool
@@ -159,8 +163,8 @@ func (a *argv) open(w Word, i int) {
 
 // behind handles the arguments after --, which are not options of this program.
 func (a *argv) behind(i int) {
-	if pass := a.p.pass; pass != nil {
-		other := &argv{s: a.s, c: a.c, p: pass, via: a.via, quiet: true, reads: true}
+	if a.p.pass != "" {
+		other := &argv{s: a.s, c: a.c, p: programs().program(a.p.pass), via: a.via, quiet: true, reads: true}
 		other.all(i)
 		return
 	}
@@ -177,13 +181,13 @@ func (a *argv) behind(i int) {
 // subcommand continues with the line of a subcommand, if there is one.
 func (a *argv) subcommand(i int) bool {
 	word := " " + a.c.Args[i].Text()
-	sub := programs().programs[a.p.name+word]
+	sub := programs().program(a.p.name + word)
 	if a.p.name == "git" && sub != nil {
 		a.beforeGit(i)
 	}
 	if sub == nil && !strings.Contains(a.p.name, " ") {
 		// The line may be that of a similar program.
-		sub = programs().programs[a.via+word]
+		sub = programs().program(a.via + word)
 	}
 	if sub == nil {
 		return false
@@ -213,10 +217,20 @@ func (a *argv) pair(t string, i int) bool {
 	return true
 }
 
+// settingBytes are the bytes of values that are neither paths nor commands: auto, 3, long-iso, +%F, a,b.
+const settingBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-,+%:*"
+
 // unknown handles an option that the line does not list.
 func (a *argv) unknown(t string, i int) {
 	a.quiet = false
 	if a.p.is(anyTrait) {
+		// The value of an unknown option may be a file or a command.
+		if _, value, ok := strings.Cut(t, "="); ok {
+			if !consistsOf(value, settingBytes) {
+				a.c.risk(i, t)
+			}
+			a.s.use(File{Word: Literal(value), Kind: Read, Via: a.via, Loose: true})
+		}
 		return
 	}
 	a.reads = false

@@ -13,10 +13,10 @@ func init() {
 	functions = map[string]func(a *argv, args []Word, at int){
 		"builtin": builtin, "cd": changeDir, "dark": dark, "jobs": jobs, "variables": variables, "export": exports, "set": set,
 		"mapfile": mapfile, "printf": printf, "test": testProgram,
-		"loose": loosely, "deep": deeply, "archive": archives, "mode": fileMode, "unpack": unpacks, "copy": copies, "tar": tar,
+		"loose": loosely, "deep": deeply, "compress": compress, "archive": archives, "mode": fileMode, "unpack": unpacks, "copy": copies, "tar": tar,
 		"find": find, "xargs": allWords, "sudo": sudo, "parallel": parallel, "script": scriptProgram, "ssh": ssh, "pkg": allWords,
 		"shell": shell, "language": language, "curl": curl, "wget": wget, "project": project, "runner": runner,
-		"git": git, "gitconfig": gitConfig, "gitsub": gitSubmodule, "gitbisect": gitBisect, "gitunpack": unpacks, "gitrisk": gitRisk,
+		"git": git, "gitconfig": gitConfig, "gitsub": gitSubmodule, "gitbisect": gitBisect, "gitview": gitBisectView, "gitunpack": unpacks, "gitrisk": gitRisk,
 	}
 }
 
@@ -24,8 +24,9 @@ func init() {
 func allWords(a *argv, _ []Word, at int) { a.all(at) }
 
 // loosely is for programs of which only the name is known.
-func loosely(a *argv, args []Word, _ int) {
+func loosely(a *argv, args []Word, at int) {
 	a.c.Loose = true
+	risky(a, args, at)
 	a.c.Reads = asksVersion(a.p, args)
 	a.s.arguments(a.c, args)
 	a.s.hidden(a.via, args)
@@ -65,6 +66,10 @@ func builtin(a *argv, args []Word, _ int) {
 			}
 		}
 	case "alias":
+		if len(args) == 0 { // it prints them
+			a.c.Reads = true
+			return
+		}
 		s.act("it defines an alias")
 		for _, w := range args {
 			if _, v, found := strings.Cut(w.Text(), "="); found {
@@ -333,8 +338,19 @@ func placeholder(t string, rest []Word) string {
 	return "{}"
 }
 
+// otherShells are shells with a syntax of their own: =ls, (ls), other options.
+var otherShells = []string{"zsh", "fish", "csh", "tcsh", "ksh", "mksh", "yash", "pwsh"}
+
 // shell is for programs that read commands: from a text, a file, or their input.
 func shell(a *argv, args []Word, _ int) {
+	if slices.Contains(otherShells, a.via) && !asksVersion(nil, args) {
+		a.s.blurOnly(a.via + " reads commands differently from bash")
+	}
+	a.shellWords(args)
+}
+
+// shellWords handles the arguments of a shell.
+func (a *argv) shellWords(args []Word) {
 	s, c, name := a.s, a.c, a.via
 	text, next := false, 0
 	for i, w := range args {

@@ -72,10 +72,24 @@ func init() {
 		"make":    makeEffect,
 		"goal":    goalEffect,
 		"ldflags": func(a *argv, w Word, i, _ int) {
-			a.riskIf(!w.Static() || strings.Contains(w.Text(), "ext") || strings.Contains(w.Text(), "@"), i)
+			a.riskIf(!w.Static() || !plainLinkerFlags(w.Text()), i)
+		},
+		"cflag": func(a *argv, w Word, i, _ int) {
+			name, _, hasValue := strings.Cut(w.Text(), "=")
+			a.riskIf(hasValue && !slices.Contains(plainCompilerFlags, name), i)
 		},
 		"pyplugin": func(a *argv, w Word, i, _ int) {
 			a.riskIf(!w.Static() || !strings.HasPrefix(w.Text(), "no:"), i)
+		},
+		"cmakevar": func(a *argv, w Word, i, _ int) {
+			name, value, _ := strings.Cut(w.Text(), "=")
+			name, _, _ = strings.Cut(name, ":")
+			a.riskIf(!w.Static() || !plainCMakeValue(name, value), i)
+		},
+		"callout": func(a *argv, w Word, i, _ int) {
+			if a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true}); !w.Static() || strings.Contains(w.Text(), "(?C") {
+				a.apply("code", w, i)
+			}
 		},
 		"sshopt":        sshOptionEffect,
 		"archive":       archiveEffect,
@@ -313,22 +327,27 @@ func pagerEffect(a *argv, w Word, i, _ int) {
 func manEffect(a *argv, w Word, _, _ int) {
 	if !w.Static() || strings.Contains(w.Text(), "/") { // a file
 		a.file(w, false)
+		return
 	}
+	a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true}) // with -l
 }
 
 func dateEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(!w.Static() || !strings.HasPrefix(w.Text(), "+"), i)
 }
 
-// makeEffect records a target of make, or a variable that may be a command.
+// makeEffect records a target of make, or a variable that may be a command. Recipes may
+// give the name of a target to a shell.
 func makeEffect(a *argv, w Word, _, at int) {
 	targetEffect(a, w, at, at)
 	name, value, ok := strings.Cut(w.Text(), "=")
 	if !ok {
+		a.riskIf(strings.ContainsAny(name, ";&|`$<>(){}\"'\\\n"), at)
 		return
 	}
-	class := variableClass(strings.TrimRight(name, ":?+!"))
-	a.riskIf(class == "changes" || class == "says" || name == "SHELL" || value != "" && !consistsOf(value, nameBytes+",+:"), at)
+	name = strings.TrimRight(name, ":?+!")
+	class := variableClass(name)
+	a.riskIf(!consistsOf(name, nameBytes) || class == "changes" || class == "says" || name == "SHELL" || value != "" && !consistsOf(value, nameBytes+",+:"), at)
 	if class == "says" && w.Static() {
 		a.s.parseGuess(value, a.via)
 	}
@@ -337,6 +356,48 @@ func makeEffect(a *argv, w Word, _, at int) {
 // goalEffect handles a goal of Maven: one with a colon can be any plugin.
 func goalEffect(a *argv, w Word, _, at int) {
 	a.riskIf(!w.Static() || strings.Contains(w.Text(), ":"), at)
+}
+
+// plainCMakeValue reports whether a variable for cmake neither leads out of the project nor
+// is a list or a command. Of the paths outside, the place for the installation is harmless.
+func plainCMakeValue(name, value string) bool {
+	if name == "CMAKE_INSTALL_PREFIX" {
+		return consistsOf(value, nameBytes+"/")
+	}
+	return consistsOf(value, nameBytes+"/+,") && !path.IsAbs(value) && !strings.Contains(value, "..")
+}
+
+// plainCompilerFlags are the flags -f of compilers whose values are neither files nor
+// programs.
+var plainCompilerFlags = strings.Fields(`sanitize sanitize-recover no-sanitize visibility stack-protector lto cf-protection diagnostics-color max-errors
+	message-length tabstop abi-version template-depth constexpr-depth constexpr-steps constexpr-ops-limit inline-limit align-functions align-loops
+	align-jumps align-labels exec-charset input-charset debug-prefix-map file-prefix-map macro-prefix-map excess-precision fp-contract pack-struct
+	tls-model vect-cost-model simd-cost-model patchable-function-entry zero-call-used-regs strict-flex-arrays reorder-blocks-algorithm ira-algorithm
+	openmp stack-limit-size ftrapping-math debug-info-for-profiling color-diagnostics gnuc-version ms-compatibility-version`)
+
+// plainLinkerFlags reports whether flags of Go's linker only set variables or leave
+// something out: others run a program or write a file.
+func plainLinkerFlags(text string) bool {
+	for flag := range strings.FieldsSeq(text) {
+		flag = strings.Trim(flag, `"'`)
+		if pattern, rest, ok := strings.Cut(flag, "=-"); ok && !strings.HasPrefix(flag, "-") && pattern != "" {
+			flag = "-" + rest // for some packages: all=-s
+		}
+		if !strings.HasPrefix(flag, "-") {
+			continue // a value of -X
+		}
+		name, value, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
+		switch name {
+		case "s", "w", "X", "v", "race", "compressdwarf", "buildid", "checklinkname", "dumpdep":
+		case "linkmode":
+			if value != "internal" && value != "auto" {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 func flockEffect(a *argv, w Word, _, at int) {

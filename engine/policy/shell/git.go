@@ -58,6 +58,12 @@ func (a *argv) beforeGit(i int) {
 		if len(plain) < 2 || slices.ContainsFunc(rest, func(w Word) bool { return w.Text() == "--no-index" || w.Text() == "--untracked" }) {
 			s.use(File{Word: Literal("."), Kind: Read, Via: "git", Loose: true, Deep: true})
 		}
+	case "add", "stash":
+		// With these options it also takes in files that git would ignore.
+		option := map[string]string{"add": "force", "stash": "all"}[sub]
+		if slices.ContainsFunc(rest, func(w Word) bool { return isOption(w.Text(), option) }) {
+			s.use(File{Word: Literal("."), Kind: Read, Via: "git", Loose: true, Deep: true})
+		}
 	case "clean":
 		if !slices.ContainsFunc(rest, func(w Word) bool { return !strings.HasPrefix(w.Text(), "-") }) {
 			s.use(File{Word: Literal("."), Kind: Write, Via: "git", Loose: true, Deep: true})
@@ -67,9 +73,18 @@ func (a *argv) beforeGit(i int) {
 	}
 }
 
+// isOption reports whether a word is an option of git, long and perhaps abbreviated, or
+// its first letter among others.
+func isOption(word, name string) bool {
+	if long, ok := strings.CutPrefix(word, "--"); ok {
+		return long != "" && strings.HasPrefix(name, long)
+	}
+	return strings.HasPrefix(word, "-") && strings.Contains(word, name[:1])
+}
+
 // IsGitCommand reports whether git has a command of this name, which no configuration
 // can replace.
-func IsGitCommand(name string) bool { return programs().programs["git "+name] != nil }
+func IsGitCommand(name string) bool { return programs().program("git "+name) != nil }
 
 // GitCommand returns the command of git that follows its options, or "" if it is
 // unknown.
@@ -105,7 +120,7 @@ func (c *Call) Talks() bool {
 		return false
 	}
 	if name == "git" {
-		p := programs().programs["git "+GitCommand(c.Args[1:])]
+		p := programs().program("git " + GitCommand(c.Args[1:]))
 		return p == nil || p.is(netTrait)
 	}
 	return lookup(name).is(netTrait)
@@ -307,11 +322,23 @@ func gitBisect(a *argv, args []Word, at int) {
 	}
 }
 
+// gitBisectView is for git bisect visualize, whose words are options of git log or another
+// command of git.
+func gitBisectView(a *argv, args []Word, at int) {
+	gitRisk(a, args, at)
+	if len(args) > 0 {
+		a.s.run(append([]Word{Literal("git")}, args...), "git bisect", nil)
+	}
+}
+
 // gitRisk is for commands of git that run what the configuration names.
 func gitRisk(a *argv, args []Word, at int) {
 	a.c.Loose = true
 	a.c.risk(at-1, a.c.Args[at-1].Text())
 	for i, w := range args {
+		if strings.HasPrefix(w.Text(), "-") || !w.Static() {
+			a.c.risk(at+i, w.Text())
+		}
 		a.s.use(File{Word: w, Kind: Write, Via: "git", Loose: true})
 		if _, v, ok := strings.Cut(w.Text(), "="); ok && strings.HasPrefix(w.Text(), "-") {
 			a.s.sub(Literal(v), "git")

@@ -238,7 +238,7 @@ func plainAwk(code string) bool {
 			return false
 		}
 	}
-	code = strings.ReplaceAll(code, "||", "")
+	code = strings.ReplaceAll(code, "||", "&&")
 	// A pattern or a condition may compare with >. After print it writes, so any > or |
 	// after something that looks like print counts as writing.
 	for rest := code; ; {
@@ -264,6 +264,10 @@ func awkWrites(statement string) bool {
 		case c == '"':
 			quoted = !quoted
 		case quoted:
+		case c == '#': // a comment may contain quotes and parentheses
+			if i = skipLine(statement, i); i < 0 {
+				return false
+			}
 		case c == '/': // a regular expression may contain quotes
 			return strings.ContainsAny(statement, ">|")
 		case c == '(':
@@ -272,11 +276,20 @@ func awkWrites(statement string) bool {
 			depth--
 		case (c == '>' || c == '|') && depth <= 0:
 			return true
-		case c == ';' || c == '}' || c == '\n':
+		case c == ';' || c == '}': // a line break need not end it: print 1,
 			return false
 		}
 	}
 	return quoted
+}
+
+// skipLine returns the index of the next line break, or -1 if there is none.
+func skipLine(text string, from int) int {
+	i := strings.IndexByte(text[from:], '\n')
+	if i < 0 {
+		return -1
+	}
+	return from + i
 }
 
 // awkFileEffect handles a file that awk reads, or a variable that it sets.
@@ -296,11 +309,15 @@ func jqEffect(a *argv, w Word, i, at int) {
 		return
 	}
 	t := w.Text()
-	if a.via == "yq" { // yq also accepts a file alone
-		a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
+	if a.via == "yq" { // it also accepts a file alone, and a subcommand before its program
+		kind := Read
+		if a.inplace {
+			kind = Write
+		}
+		a.s.use(File{Word: w, Kind: kind, Via: a.via, Loose: true})
 	}
 	if !w.Static() || strings.Contains(t, "import") || strings.Contains(t, "include") || strings.Contains(t, "ENV") || HasWord(t, "env") ||
-		HasWord(t, "load") || HasWord(t, "load_str") {
+		a.via == "yq" && (strings.Contains(t, "load") || HasWord(t, "eval") && t != "eval" || strings.Contains(t, "env")) {
 		a.acts()
 		a.c.risk(at, "its program")
 		a.s.blurOnly("Parley cannot tell what " + a.via + " reads")

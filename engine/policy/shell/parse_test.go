@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -287,4 +288,54 @@ func (m *commandMaker) words(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// TestOverlapFindsACommonText compares Overlap with a search for a text that both patterns match,
+// for all short patterns of these characters.
+func TestOverlapFindsACommonText(t *testing.T) {
+	patterns := wordsOf([]rune{'a', '/', AnyText, AnyName, AnyOne}, 3)
+	texts := wordsOf([]rune{'a', '/'}, 6)
+	for _, a := range patterns {
+		var common [][]rune
+		for _, text := range texts {
+			if matchesRunes(a, text) {
+				common = append(common, text)
+			}
+		}
+		for _, b := range patterns {
+			want := slices.ContainsFunc(common, func(text []rune) bool { return matchesRunes(b, text) })
+			if got := Overlap(a, b); got != want {
+				t.Errorf("Overlap(%v, %v) = %v, want %v", a, b, got, want)
+			}
+		}
+	}
+}
+
+// wordsOf returns all words of at most n of the given characters.
+func wordsOf(chars []rune, n int) [][]rune {
+	all := [][]rune{{}}
+	for i := 0; i < len(all); i++ {
+		if len(all[i]) == n {
+			break
+		}
+		for _, c := range chars {
+			all = append(all, append(slices.Clone(all[i]), c))
+		}
+	}
+	return all
+}
+
+// matchesRunes reports whether a pattern matches a text.
+func matchesRunes(pat, text []rune) bool {
+	switch {
+	case len(pat) == 0:
+		return len(text) == 0
+	case isStar(pat[0]) && matchesRunes(pat[1:], text):
+		return true
+	case len(text) == 0 || !fits(pat[0], text[0]):
+		return false
+	case isStar(pat[0]):
+		return matchesRunes(pat, text[1:])
+	}
+	return matchesRunes(pat[1:], text[1:])
 }

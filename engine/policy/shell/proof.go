@@ -36,8 +36,13 @@ func IsListed(command string) (files []string, machine, ok bool) {
 	}
 	for stage := range strings.SplitSeq(command, "|") {
 		words := strings.Split(strings.Trim(stage, " "), " ")
-		for _, w := range words {
-			if !consistsOf(w, plainBytes) {
+		isPlain := true
+		for i, w := range words {
+			switch {
+			case consistsOf(w, plainBytes):
+			case i > 0 && strings.HasPrefix(w, "--") && consistsOf(w, plainBytes+"="): // in a form only
+				isPlain = false
+			default:
 				return nil, false, false
 			}
 		}
@@ -46,7 +51,7 @@ func IsListed(command string) (files []string, machine, ok bool) {
 			continue
 		}
 		read, ok := programs().listed(words)
-		if !ok {
+		if !ok || !isPlain {
 			return nil, false, false
 		}
 		files = append(files, read...)
@@ -70,7 +75,7 @@ const plainBytes = nameBytes + "/:,@%+"
 
 // listed reports whether a simple command of plain words is listed as harmless.
 func (t *table) listed(words []string) (files []string, ok bool) {
-	p := t.programs[words[0]]
+	p := t.program(words[0])
 	if !p.is(plainTrait) {
 		return nil, false
 	}

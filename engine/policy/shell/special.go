@@ -131,14 +131,19 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 	return i
 }
 
-// risks are options of programs without a list of options with which they run, write or
+// risks are words of programs without a list of options with which they run, write or
 // send something else, or communicate with another machine. Single letters also match
-// in a cluster.
+// in a cluster, a word with one dash is the beginning of an option, one without is an
+// operand, and @ is a file with further words.
 var risks = map[string]string{
 	"docker": "v o H --volume --mount --output --privileged --device --cap-add --pid --security-opt --volumes-from --host --context --config --env-file --secret --ssh" +
 		" --build-context --iidfile --cidfile --metadata-file --runtime --userns --ipc --uts --add-host --allow --cache-to",
 	"kubectl": "--kubeconfig --server --token --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify --cache-dir --profile-output" +
-		" --output-directory --proxy-url --as --as-group --as-uid --tls-server-name",
+		" --output-directory --helm-command --exec-command --proxy-url --as --as-group --as-uid --tls-server-name",
+	"ss": "D F K --diag --filter --kill", "ip": "b -batch --batch exec", "lsof": "D", "dmesg": "C c D E n --clear --read-clear --console-",
+	"journalctl": "--cursor-file --vacuum- --rotate --flush --sync --setup-keys --update-catalog --relinquish-var",
+	"javac":      "-J -processor --processor -Xplugin @", "ld": "-plugin --plugin @", "objcopy": "@", "strip": "@", "as": "@",
+	"zstd": "o --output-dir- --trace --filelist --train",
 	"bun":  "r c --preload --require --import --config --cwd --env-file --define --loader --tsconfig-override --registry --outfile --outdir",
 	"deno": "A R W N E S r c --allow- --preload --import --import-map --config --env-file --unsafely- --require --location --cert --lock --v8-flags --output",
 }
@@ -154,22 +159,35 @@ func risky(a *argv, args []Word, at int) {
 	}
 	for i, w := range args {
 		t, _, joined := strings.Cut(w.Text(), "=")
-		if !strings.HasPrefix(t, "-") || t == "-" {
-			continue
-		}
 		if t == "--" {
 			return
 		}
 		// The options of a command in a container are unknown: node -v.
 		last := name == "docker" && i+1 == len(args) && !joined && !strings.ContainsAny(t, ":/")
 		for risk := range strings.FieldsSeq(risks[name]) {
-			if long := strings.HasPrefix(risk, "--"); long && (t == risk || strings.HasSuffix(risk, "-") && strings.HasPrefix(t, risk)) ||
-				!long && t[1] != '-' && !last && strings.Contains(t[1:], risk) {
+			if isRisk(t, risk, last) {
 				a.c.Danger = append(a.c.Danger, Danger{Arg: at + i, Word: w.Text()})
 				break
 			}
 		}
 	}
+}
+
+// isRisk reports whether a word is one of the risks of its program. The last word of a
+// container may be an option of its command.
+func isRisk(t, risk string, last bool) bool {
+	option := len(t) > 1 && t[0] == '-'
+	switch {
+	case risk == "@":
+		return strings.HasPrefix(t, "@")
+	case strings.HasPrefix(risk, "--"):
+		return t == risk || strings.HasSuffix(risk, "-") && strings.HasPrefix(t, risk)
+	case strings.HasPrefix(risk, "-"):
+		return strings.HasPrefix(t, risk)
+	case len(risk) > 1:
+		return t == risk
+	}
+	return option && t[1] != '-' && !last && strings.Contains(t[1:], risk)
 }
 
 // deeply is for programs that handle whole directories: everything below their
@@ -202,12 +220,20 @@ func deeply(a *argv, args []Word, at int) {
 	}
 }
 
+// compress is for programs that replace a file by its compressed form, or print that.
+func compress(a *argv, args []Word, at int) {
+	deeply(a, args, at)
+	a.c.Reads = a.c.Reads || len(a.c.Danger) == 0 && slices.ContainsFunc(args, func(w Word) bool {
+		return w.Static() && slices.Contains([]string{"-c", "-dc", "-cd", "-l", "-t", "--stdout", "--list", "--test"}, w.Text())
+	})
+}
+
 // archiveLists are options with which archivers create no files.
 var archiveLists = map[string]string{"unzip": "-l -t -v -Z -p", "7z": "l t", "ar": "t p"}
 
 // archivePlaces are options with which archivers write elsewhere.
 var archivePlaces = map[string]string{
-	"zip": "-b -O --out --temp-path", "unzip": "-d", "7z": "-o", "7za": "-o", "7zr": "-o", "jar": "-C", "cpio": "-D --directory -O -F --file",
+	"zip": "-b -O -lf --out --temp-path --logfile-path", "unzip": "-d", "7z": "-o", "7za": "-o", "7zr": "-o", "jar": "-C --file", "cpio": "-D --directory -O -F --file",
 }
 
 // archiveRuns are options with which archivers run something.
@@ -218,9 +244,12 @@ var archiveRuns = map[string]string{"zip": "-T -TT --unzip-command --test", "cpi
 func archives(a *argv, args []Word, at int) {
 	deeply(a, args, at)
 	s, name := a.s, a.via
-	lists := false
+	lists, packs := false, isPacking(name, args)
 	for i, w := range args {
 		t := w.Text()
+		if packs && (filepath.IsAbs(t) || strings.HasPrefix(t, "..")) { // perhaps the archive
+			a.c.Places = append(a.c.Places, Place{at + i, w})
+		}
 		if value, ok := optionValue(archiveRuns[name], args, i); ok {
 			a.c.risk(at+i, t)
 			s.sub(value, name)
@@ -233,12 +262,23 @@ func archives(a *argv, args []Word, at int) {
 		}
 		lists = lists || w.Static() && slices.Contains(strings.Fields(archiveLists[name]), t)
 	}
+	a.c.Reads = a.c.Reads || len(args) > 0 && slices.Contains(strings.Fields(archiveLists[name]), args[0].Text()) && len(a.c.Danger)+len(a.c.Places) == 0
 	if name == "cpio" || name == "bsdcpio" || name == "pax" { // names are read from the input
 		s.use(File{Word: anyWord("names"), Kind: Read, Via: name, Loose: true})
 	}
 	if name != "zip" && !lists {
 		s.unpacked(name)
 	}
+}
+
+// isPacking reports whether an archiver writes an archive.
+func isPacking(name string, args []Word) bool {
+	if name == "zip" || len(args) == 0 {
+		return name == "zip"
+	}
+	letters := map[string]string{"jar": "cu", "ar": "rqdms", "7z": "aud", "7za": "aud", "7zr": "aud", "rar": "aufm"}[name]
+	first := strings.TrimLeft(args[0].Text(), "-")
+	return letters != "" && (first == "" || strings.ContainsAny(first, letters))
 }
 
 // optionValue returns the value of a word that is one of the given options, which may
@@ -255,8 +295,10 @@ func optionValue(options string, args []Word, i int) (Word, bool) {
 				return args[i+1], true
 			}
 			return Literal(""), true
-		case len(o) == 2 && strings.HasPrefix(t, o) && !strings.HasPrefix(t, "--"):
-			return Literal(t[2:]), true
+		case !strings.HasPrefix(o, "--") && strings.HasPrefix(t, o):
+			return Literal(t[len(o):]), true
+		case len(o) == 2 && len(t) > 2 && t[0] == '-' && t[1] != '-' && strings.HasSuffix(t, o[1:]) && i+1 < len(args): // at the end of a cluster
+			return args[i+1], true
 		}
 	}
 	return Word{}, false
@@ -319,22 +361,29 @@ func (a *argv) copied(files []Word, deep bool) {
 			f.From = files[:i] // below the target, if directories may be copied there
 		}
 		s.use(f)
-		if last && w.Static() {
-			for _, from := range files[:i] {
-				if from.Static() {
-					f := f
-					f.Word = Literal(w.Text() + "/" + filepath.Base(from.Text()))
-					f.Kind = Write
-					s.use(f)
-				}
-			}
+		if last {
+			a.copiedInto(f, files[:i])
+		}
+	}
+	if a.lists {
+		a.copiedInto(File{Word: a.into, Via: name, Deep: deep}, files)
+	}
+}
+
+// copiedInto records the files that a copy creates if its destination is a directory.
+func (a *argv) copiedInto(dir File, files []Word) {
+	for _, from := range files {
+		if dir.Word.Static() && from.Static() {
+			f := dir
+			f.Word, f.Kind = Literal(dir.Word.Text()+"/"+filepath.Base(from.Text())), Write
+			a.s.use(f)
 		}
 	}
 }
 
 // intoEffect records the directory that files are copied into.
 func intoEffect(a *argv, w Word, _, _ int) {
-	a.lists = true // the last operand is then one of the files
+	a.lists, a.into = true, w // the last operand is then one of the files
 	a.s.use(File{Word: w, Kind: Write, Via: a.via, Deep: true})
 }
 

@@ -15,8 +15,8 @@ var programsText string
 type program struct {
 	name   string
 	traits trait
-	code   string   // name of a function that also handles its arguments
-	pass   *program // the program that receives the arguments after --
+	code   string // name of a function that also handles its arguments
+	pass   string // name of the program that receives the arguments after --
 	short  map[byte]option
 	long   map[string]option // with their dashes
 	begin  []option          // options that are a prefix of a word, longest first
@@ -50,13 +50,26 @@ type kind string
 
 func (p *program) is(t trait) bool { return p != nil && p.traits&t != 0 }
 
-// A table holds the known programs.
+// A table holds the known programs. A line is parsed when its program is first needed: a process
+// that runs a command needs few of them.
 type table struct {
-	programs map[string]*program // by name; subcommands follow after a space
-	forms    map[string][][]string
+	lines  map[string]*programLine // by name; subcommands follow after a space
+	groups map[string]string       // options that lines have in common
+	forms  map[string][][]string
 }
 
-// programs returns the table of programs.txt, parsed when it is first needed.
+// A programLine is a line of a table.
+type programLine struct {
+	first  string // its first name
+	words  string // what follows the names
+	number int
+
+	once    sync.Once
+	program *program
+	err     error
+}
+
+// programs returns the table of programs.txt.
 var programs = sync.OnceValue(func() *table {
 	t, err := parseTable(programsText)
 	if err != nil {
@@ -65,15 +78,28 @@ var programs = sync.OnceValue(func() *table {
 	return t
 })
 
+// program returns the program with a name, or nil.
+func (t *table) program(name string) *program {
+	line := t.lines[name]
+	if line == nil {
+		return nil
+	}
+	line.once.Do(func() { line.program, line.err = t.parse(line) })
+	if line.err != nil {
+		panic(line.err) // a test parses every line
+	}
+	return line.program
+}
+
 // lookup returns the line of a program, if there is one. It ignores a version after the
 // name, as in python3.11.
 func lookup(name string) *program {
 	t := programs()
-	if p := t.programs[name]; p != nil {
+	if p := t.program(name); p != nil {
 		return p
 	}
 	if short := strings.TrimRight(name, "0123456789."); short != name && short != "" {
-		if p := t.programs[short]; p != nil && p.code == "language" {
+		if p := t.program(short); p != nil && p.code == "language" {
 			return p
 		}
 	}
@@ -108,59 +134,62 @@ var traits = map[string]trait{
 	"sub": subTrait, "clear": clearTrait, "net": netTrait, "tree": treeTrait, "atfile": atfileTrait,
 }
 
-// parseTable parses a text in the form of programs.txt.
+// parseTable finds the lines of a text in the form of programs.txt.
 func parseTable(text string) (*table, error) {
-	t := &table{programs: map[string]*program{}, forms: map[string][][]string{}}
-	groups := map[string][]string{}
-	as, pass := map[string]string{}, map[*program]string{}
+	t := &table{lines: map[string]*programLine{}, groups: map[string]string{}, forms: map[string][][]string{}}
 	for _, line := range tableLines(text) {
-		words := strings.Fields(line.text)
-		if words[0] == "=" {
+		if line.text[0] == '=' {
+			words := strings.Fields(line.text)
 			t.forms[words[1]] = append(t.forms[words[1]], words[1:])
 			continue
 		}
-		if group, ok := strings.CutPrefix(words[0], "+"); ok {
-			groups[group] = words[1:]
+		if group, ok := strings.CutPrefix(line.text, "+"); ok {
+			n := strings.IndexAny(group, " \n")
+			t.groups[group[:n]] = group[n:]
 			continue
 		}
-		names, words := tableNames(words)
-		p := &program{name: names[0], short: map[byte]option{}, long: map[string]option{}, pairs: map[string]kind{}}
-		for len(words) > 0 {
-			word := words[0]
-			words = words[1:]
-			if group, ok := strings.CutPrefix(word, "+"); ok {
-				words = append(append([]string{}, groups[group]...), words...)
-				if groups[group] == nil {
-					return nil, fmt.Errorf("programs.txt:%d: there is no line +%s above", line.number, group)
-				}
-				continue
-			}
-			if name, ok := strings.CutPrefix(word, "as="); ok {
-				as[names[0]] = name
-			} else if name, ok := strings.CutPrefix(word, "pass="); ok {
-				pass[p] = name
-			} else if err := p.add(word); err != nil {
-				return nil, fmt.Errorf("programs.txt:%d: %w", line.number, err)
-			}
-		}
-		for _, name := range names {
-			if t.programs[name] != nil {
+		names, words := tableNames(line.text)
+		p := &programLine{words: words, number: line.number}
+		p.first, _, _ = strings.Cut(names, ",")
+		for name := range strings.SplitSeq(names, ",") {
+			if t.lines[name] != nil {
 				return nil, fmt.Errorf("programs.txt:%d: %s has a line already", line.number, name)
 			}
-			t.programs[name] = p
-		}
-	}
-	for name, other := range as {
-		if t.programs[name] = t.programs[other]; t.programs[other] == nil {
-			return nil, fmt.Errorf("programs.txt: there is no line %s", other)
-		}
-	}
-	for p, other := range pass {
-		if p.pass = t.programs[other]; p.pass == nil {
-			return nil, fmt.Errorf("programs.txt: there is no line %s", other)
+			t.lines[name] = p
 		}
 	}
 	return t, nil
+}
+
+// parse parses a line.
+func (t *table) parse(line *programLine) (*program, error) {
+	p := &program{name: line.first, short: map[byte]option{}, long: map[string]option{}, pairs: map[string]kind{}}
+	words := strings.Fields(line.words)
+	for len(words) > 0 {
+		word := words[0]
+		words = words[1:]
+		if group, ok := strings.CutPrefix(word, "+"); ok {
+			if t.groups[group] == "" {
+				return nil, fmt.Errorf("programs.txt:%d: there is no line +%s", line.number, group)
+			}
+			words = append(strings.Fields(t.groups[group]), words...)
+			continue
+		}
+		if name, ok := strings.CutPrefix(word, "as="); ok {
+			if t.lines[name] == nil || t.lines[name] == line {
+				return nil, fmt.Errorf("programs.txt:%d: there is no line %s", line.number, name)
+			}
+			return t.program(name), nil
+		}
+		if name, ok := strings.CutPrefix(word, "pass="); ok {
+			if p.pass = name; t.lines[name] == nil {
+				return nil, fmt.Errorf("programs.txt:%d: there is no line %s", line.number, name)
+			}
+		} else if err := p.add(word); err != nil {
+			return nil, fmt.Errorf("programs.txt:%d: %w", line.number, err)
+		}
+	}
+	return p, nil
 }
 
 type tableLine struct {
@@ -171,29 +200,43 @@ type tableLine struct {
 // tableLines returns the lines of a table without comments, with continuation lines
 // joined.
 func tableLines(text string) []tableLine {
-	var lines []tableLine
-	number := 0
+	lines := make([]tableLine, 0, strings.Count(text, "\n"))
+	number, start, at := 0, 0, 0 // start is where the last line of the result starts
+	end := 0                     // where it ends
 	for line := range strings.Lines(text) {
 		number++
-		line = strings.TrimRight(line, "\n")
+		from := at
+		at += len(line)
 		switch {
 		case strings.TrimSpace(line) == "" || line[0] == '#':
 		case line[0] == ' ' && len(lines) > 0:
-			lines[len(lines)-1].text += line
+			if last := &lines[len(lines)-1]; end == from { // the usual case: nothing between them
+				last.text = text[start:at]
+			} else {
+				last.text += line
+			}
+			end = at
 		default:
 			lines = append(lines, tableLine{line, number})
+			start, end = from, at
 		}
 	}
 	return lines
 }
 
-// tableNames splits a line into names and properties.
-func tableNames(words []string) (names, rest []string) {
-	n := 1
-	for n < len(words) && traits[words[n]] == 0 && !strings.ContainsAny(words[n], "=") && !strings.ContainsAny(words[n][:1], "-+@") {
-		n++
+// tableNames splits a line into names, separated by commas, and properties.
+func tableNames(line string) (names, words string) {
+	for word := range strings.FieldsSeq(line) {
+		if names != "" && (traits[word] != 0 || strings.Contains(word, "=") || strings.IndexByte("-+@", word[0]) >= 0) {
+			break
+		}
+		if names != "" {
+			names += " "
+		}
+		names += word
+		line = line[strings.Index(line, word)+len(word):]
 	}
-	return strings.Split(strings.Join(words[:n], " "), ","), words[n:]
+	return names, line
 }
 
 // add adds a word of a line.

@@ -55,6 +55,12 @@ func newWord(raw string, vals []Value, multi bool) Word {
 // Static reports whether the word certainly has one known value.
 func (w Word) Static() bool { return w.known }
 
+// substituted is the value of a word <(…). It stands for a pipe.
+const substituted = "/dev/fd/63"
+
+// Substituted reports whether the word is the output of a command as a file: <(…).
+func (w Word) Substituted() bool { return w.text == substituted && strings.HasPrefix(w.Raw, "<(") }
+
 // Text returns the value of a static word, and any other word as written.
 func (w Word) Text() string {
 	if w.known {
@@ -110,6 +116,9 @@ func Overlap(a, b []rune) bool {
 		}
 		a, b = a[:len(a)-1], b[:len(b)-1]
 	}
+	if chains(a, b) || chains(b, a) {
+		return true
+	}
 	// reach[j] is whether a up to i and b up to j match a common text.
 	var small [2][64]bool // most patterns are short
 	reach, next := small[0][:], small[1][:]
@@ -138,6 +147,11 @@ func Overlap(a, b []rune) bool {
 		reach, next = next, reach
 	}
 	return reach[len(b)]
+}
+
+// chains reports whether a text of one pattern and then a text of another certainly match both.
+func chains(a, b []rune) bool {
+	return len(a) > 0 && len(b) > 0 && a[len(a)-1] == AnyText && b[0] == AnyText
 }
 
 func isStar(r rune) bool { return r == AnyText || r == AnyName || r == AnyDeep }
@@ -329,7 +343,7 @@ func (e *evaluation) part(p syntax.WordPart, first, quoted, expand bool) {
 	case *syntax.ParamExp:
 		e.param(p, quoted)
 	case *syntax.ProcSubst:
-		e.add(Value{Text: "/dev/fd/63"})
+		e.add(Value{Text: substituted})
 	case *syntax.ExtGlob:
 		e.s.unprove("it depends on which files exist")
 		e.add(Value{Pat: []rune{AnyName}})

@@ -411,7 +411,7 @@ func (s *Store) read(name string, into any) error {
 // edit changes a JSON file atomically. Unknown members stay.
 func (s *Store) edit(name string, f func(doc map[string]json.RawMessage) error) error {
 	if s.Dir == "" {
-		return errors.New("there is no home to keep plugins in; set HOME or CLAUDE_CONFIG_DIR")
+		return errors.New("there is no home directory to save plugins in; set HOME or CLAUDE_CONFIG_DIR")
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return err
@@ -473,7 +473,7 @@ func (s *Store) editInstalled(f func(all map[string]json.RawMessage) error) erro
 // temp creates a directory on the same file system, so that it can be renamed.
 func (s *Store) temp() (string, error) {
 	if s.Dir == "" {
-		return "", errors.New("there is no home to keep plugins in; set HOME or CLAUDE_CONFIG_DIR")
+		return "", errors.New("there is no home directory to save plugins in; set HOME or CLAUDE_CONFIG_DIR")
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return "", err

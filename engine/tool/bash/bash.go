@@ -28,6 +28,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -504,8 +505,12 @@ func (t *Tool) start(call *tool.Call, in *Input) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshot, why := t.snapshot(env, shell)
-	note = joinLines(note, why)
+	var snapshot []byte
+	if call.Place != tool.Listed {
+		var why string
+		snapshot, why = t.snapshot(env, shell)
+		note = joinLines(note, why)
+	}
 	r, err := t.launch(call, in, shell, snapshot, dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("the shell cannot be started: %w", err)
@@ -528,15 +533,28 @@ func pathOf(env *tool.Env) string {
 	return path
 }
 
+// machinePath returns the directories of programs, without those of the project: it must not
+// choose which bash is used, nor which ps.
+func machinePath(env *tool.Env) []string {
+	return slices.DeleteFunc(filepath.SplitList(pathOf(env)), func(dir string) bool {
+		if !filepath.IsAbs(dir) {
+			return true
+		}
+		target, err := filepath.EvalSymlinks(dir)
+		return slices.ContainsFunc(env.Roots, func(root string) bool {
+			return files.Within(root, filepath.Clean(dir)) || err == nil && files.Within(root, target)
+		})
+	})
+}
+
 // findShell finds bash on the path of the environment.
 func findShell(env *tool.Env) (string, error) {
-	path := pathOf(env)
+	if runtime.GOOS == "windows" {
+		return "", errors.New("commands cannot run on Windows; the user can start Parley in WSL")
+	}
+	dirs := append(machinePath(env), "/bin", "/usr/bin", "/usr/local/bin")
 	for _, name := range []string{"bash", "sh"} {
-		for _, dir := range append(filepath.SplitList(path), "/bin", "/usr/bin", "/usr/local/bin") {
-			// A project must not choose which bash is used.
-			if !filepath.IsAbs(dir) || slices.ContainsFunc(env.Roots, func(root string) bool { return files.Within(root, filepath.Clean(dir)) }) {
-				continue
-			}
+		for _, dir := range dirs {
 			file := filepath.Join(dir, name)
 			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 				return file, nil

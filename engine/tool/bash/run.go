@@ -110,7 +110,7 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 	r.spool = process.NewSpool(store, t.opts.MaxDisk, r.overflows)
 
 	// A wall leaves the targets of the roots writable.
-	if r.inside = in.where(env) == tool.Inside; r.inside || call.Place != tool.Anywhere {
+	if r.inside = in.where(env) == tool.Inside; r.inside || call.Place == tool.ReadWall || call.Place == tool.Workspace {
 		if err := files.CheckRoots(env); err != nil {
 			return nil, err
 		}
@@ -148,13 +148,16 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 	}
 	args := []string{shell, "-c", script(command, first)}
 	l := liveOf(env)
-	l.once.Do(func() { l.watch, _ = process.Watch(shell, l.mark, pathOf(env)) })
+	l.once.Do(func() { l.watch, _ = process.Watch(shell, l.mark, pathOf(env), sandbox.AtEndOfInput) })
 	cwd, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	r.cwd = cwd
 	how := &process.Command{Args: args, Dir: dir, Env: environment(env, dir), Files: append([]*os.File{w}, opened...), Mark: l.mark, Output: r.spool}
+	if call.Place == tool.Listed {
+		how.Env = append(how.Env, "PATH="+strings.Join(machinePath(env), string(filepath.ListSeparator)))
+	}
 	roots := slices.Clone(env.Roots)
 	switch {
 	case (call.Place == tool.ReadWall || call.Place == tool.Workspace && !r.inside) && env.Wall.Ready() == nil:

@@ -105,7 +105,7 @@ func runSnapshot(env *tool.Env, shell string, timeout time.Duration) ([]byte, er
 	tree.Stop()
 	script, ok := bytes.CutSuffix(data, whole)
 	if !ok {
-		return nil, errors.New("the user's ~/.bashrc did not come to its end in time, or defines too much; commands run without it")
+		return nil, errors.New("the user's ~/.bashrc did not end in time, or defines too much; commands run without it")
 	}
 	return script, nil
 }

@@ -83,7 +83,7 @@ func TestSnapshotHangs(t *testing.T) {
 			break
 		}
 	}
-	if !strings.HasPrefix(r.Content.Text, "ran\n(Note: the user's ~/.bashrc did not come to its end") {
+	if !strings.HasPrefix(r.Content.Text, "ran\n(Note: the user's ~/.bashrc did not end in time") {
 		t.Errorf("%q", r.Content.Text)
 	}
 	mustVanish(t, pid(t, filepath.Join(env.Home, "pid")))

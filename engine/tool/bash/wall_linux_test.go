@@ -67,6 +67,44 @@ func TestReadWall(t *testing.T) {
 	}
 }
 
+// The words of a listed command mean programs of the machine, also if the path leads into the
+// project or the user has an alias.
+func TestListedCommandRunsNothingOfTheProject(t *testing.T) {
+	for name, dir := range map[string]string{"relative": ".", "inside": "$root", "empty": "", "link": "$link"} {
+		env := tooltest.Env(t)
+		root := env.Roots[0]
+		link := filepath.Join(t.TempDir(), "bin")
+		if err := os.Symlink(root, link); err != nil {
+			t.Fatal(err)
+		}
+		dir = strings.NewReplacer("$root", root, "$link", link).Replace(dir)
+		env.Environ = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + env.Home}
+		if err := os.WriteFile(filepath.Join(root, "uname"), []byte("#!/bin/sh\necho pwned\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(env.Home, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(env.Home, ".bashrc"), []byte("alias nproc='echo aliased'\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		do := func(place tool.Place) string {
+			t.Helper()
+			r, err := bash.New(nil).Run(t.Context(), &tool.Call{ID: "toolu_1", Input: tooltest.Input(t, "command", "uname; nproc"), Env: env, Place: place})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Content.String()
+		}
+		if got := do(tool.Anywhere); !strings.HasPrefix(got, "pwned") {
+			t.Errorf("%s: the control printed %q", name, got)
+		}
+		if got := do(tool.Listed); !strings.HasPrefix(got, "Linux\n") || strings.Contains(got, "aliased") {
+			t.Errorf("%s: the listed command printed %q", name, got)
+		}
+	}
+}
+
 // A command behind the read wall leaves no process behind, whatever that does to hide.
 func TestReadWallLeavesNoProcess(t *testing.T) {
 	env := tooltest.Env(t)

@@ -95,8 +95,19 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	return files.Access(env, input, tool.Write, func(in *Input) string { return in.FilePath })
 }
 
+// Check implements [tool.Checker].
+func (t *Tool) Check(ctx context.Context, call *tool.Call) error {
+	_, err := t.run(ctx, call, true)
+	return err
+}
+
 // Run changes the file.
 func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	return t.run(ctx, call, false)
+}
+
+// run changes the file, or only checks that it can.
+func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err
@@ -113,11 +124,11 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, err
 	}
 	defer place.Close()
-	out := &Output{FilePath: place.Path, OldString: in.OldString, NewString: in.NewString, ReplaceAll: bool(in.ReplaceAll)}
+	out := &Output{FilePath: place.Given, OldString: in.OldString, NewString: in.NewString, ReplaceAll: bool(in.ReplaceAll)}
 
 	data, before, err := place.ReadAll(files.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		return t.create(ctx, call.Env, place, &in, out)
+		return t.create(ctx, call.Env, place, &in, out, check)
 	}
 	if err != nil {
 		return nil, err
@@ -143,6 +154,9 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if check {
+		return nil, nil
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -155,9 +169,9 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}
 	out.StructuredPatch = files.Patch(text.Content, change.content)
 
-	said := "The file " + place.Path + " has been updated successfully."
+	said := "The file " + place.Given + " has been updated successfully."
 	if in.ReplaceAll && change.count > 1 {
-		said = fmt.Sprintf("The file %s has been updated successfully: %d occurrences were replaced.", place.Path, change.count)
+		said = fmt.Sprintf("The file %s has been updated successfully: %d occurrences were replaced.", place.Given, change.count)
 	}
 	if change.note != "" {
 		said += " " + change.note
@@ -170,13 +184,16 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 }
 
 // create writes a new file.
-func (t *Tool) create(ctx context.Context, env *tool.Env, place *files.Place, in *Input, out *Output) (*tool.Result, error) {
+func (t *Tool) create(ctx context.Context, env *tool.Env, place *files.Place, in *Input, out *Output, check bool) (*tool.Result, error) {
 	if in.OldString != "" {
 		said := "File does not exist. Note: your current working directory is " + env.Cwd() + "."
 		if similar := place.Similar(); similar != "" {
 			said += " Did you mean " + similar + "?"
 		}
 		return nil, tool.Misuse("%s", said)
+	}
+	if check {
+		return nil, nil
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -187,5 +204,5 @@ func (t *Tool) create(ctx context.Context, env *tool.Env, place *files.Place, in
 	empty := ""
 	out.OriginalFile = &empty
 	out.StructuredPatch = files.Patch("", in.NewString)
-	return tool.Text("File created successfully at: "+place.Path+write.CurrentNote, out), nil
+	return tool.Text("File created successfully at: "+place.Given+write.CurrentNote, out), nil
 }

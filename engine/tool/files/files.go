@@ -15,6 +15,7 @@
 package files
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -216,8 +217,9 @@ func inRoots(roots []string, path string) bool {
 // A Place is the location of a file that may or may not exist: a directory that is held
 // open, and a name in it. Use it from one goroutine and close it.
 type Place struct {
-	Path string // as requested, absolute
-	Real string // resolved
+	Path  string // as requested, absolute
+	Given string // as the model wrote it, for results
+	Real  string // resolved
 
 	env     *tool.Env
 	judged  *tool.Target // nil if the policy has not decided about it
@@ -232,7 +234,7 @@ func Open(call *tool.Call, path string) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Place{Path: path, Real: real, env: call.Env, judged: judged, base: filepath.Base(real)}
+	p := &Place{Path: path, Given: cmp.Or(call.Given, path), Real: real, env: call.Env, judged: judged, base: filepath.Base(real)}
 	if p.dir, p.missing, err = walk(filepath.Dir(real)); err != nil {
 		return nil, explain(err, path)
 	}
@@ -346,7 +348,7 @@ func locate(call *tool.Call, path string) (real string, judged *tool.Target, err
 		t, ok := call.Resolved[path]
 		switch {
 		case !ok:
-			return "", nil, fmt.Errorf("nobody decided about %s; nothing was done", path)
+			return "", nil, fmt.Errorf("there is no decision about %s; nothing was done", path)
 		case t.Path != real:
 			return "", nil, fmt.Errorf("%s leads to another place than a moment ago, when its use was allowed; nothing was done", path)
 		}

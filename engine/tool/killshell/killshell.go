@@ -51,8 +51,14 @@ func (t *Tool) Spec() *tool.Spec { return &t.spec }
 // Access returns nothing: the task belongs to the conversation.
 func (t *Tool) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { return nil, nil }
 
-// Run stops the task.
-func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+// Check implements [tool.Checker].
+func (t *Tool) Check(_ context.Context, call *tool.Call) error {
+	_, err := find(call)
+	return err
+}
+
+// find returns the running task that a call names.
+func find(call *tool.Call) (tool.Task, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err
@@ -71,7 +77,16 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if info := task.Info(); info.Status != tool.TaskRunning {
 		return nil, tool.Misuse("Task %s is not running (status: %s)", id, info.Status)
 	}
-	call.Env.Tasks().Stop(id)
+	return task, nil
+}
+
+// Run stops the task.
+func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	task, err := find(call)
+	if err != nil {
+		return nil, err
+	}
+	call.Env.Tasks().Stop(task.Info().ID)
 	info := task.Info()
 	what := info.Command
 	if what == "" {

@@ -84,8 +84,19 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	return files.Access(env, input, tool.Write, func(in *Input) string { return in.NotebookPath })
 }
 
+// Check implements [tool.Checker].
+func (t *Tool) Check(ctx context.Context, call *tool.Call) error {
+	_, err := t.run(ctx, call, true)
+	return err
+}
+
 // Run changes the notebook.
 func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	return t.run(ctx, call, false)
+}
+
+// run changes the notebook, or only checks that it can.
+func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err
@@ -122,7 +133,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is not a notebook: %w", place.Path, err)
 	}
-	out := &Output{NewSource: in.NewSource, EditMode: in.EditMode, Language: nb.language(), NotebookPath: place.Path, OriginalFile: text.Content}
+	out := &Output{NewSource: in.NewSource, EditMode: in.EditMode, Language: nb.language(), NotebookPath: place.Given, OriginalFile: text.Content}
 	said, err := nb.change(&in, out)
 	if err != nil {
 		return nil, err
@@ -131,6 +142,9 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	bytes, err := text.With(out.UpdatedFile).Encode()
 	if err != nil {
 		return nil, err
+	}
+	if check {
+		return nil, nil
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -29,8 +29,9 @@ for round in 1 2 3 4 5; do
 done`
 
 // Watch starts a watcher for a mark, with a shell. Call it only once there is a process
-// that carries the mark.
-func Watch(shell, mark, path string) (*Watcher, error) {
+// that carries the mark. delay changes the command so that it is executed when its input ends,
+// and returns a function to call after its start; if it cannot, the shell itself waits.
+func Watch(shell, mark, path string, delay func(*exec.Cmd) (started func(), err error)) (*Watcher, error) {
 	if !hasMarks {
 		return nil, nil
 	}
@@ -38,8 +39,19 @@ func Watch(shell, mark, path string) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := &exec.Cmd{Path: shell, Args: []string{shell, "-c", watching, "watcher", MarkKey, mark}, Dir: "/", Env: []string{"PATH=" + path, "LC_ALL=C"}, Stdin: r, SysProcAttr: ownGroup()}
-	err = cmd.Start()
+	command := func() *exec.Cmd {
+		return &exec.Cmd{Path: shell, Args: []string{shell, "-c", watching, "watcher", MarkKey, mark}, Dir: "/", Env: []string{"PATH=" + path, "LC_ALL=C"}, Stdin: r, SysProcAttr: ownGroup()}
+	}
+	cmd := command()
+	started, err := delay(cmd)
+	if err == nil {
+		err = cmd.Start()
+		started()
+	}
+	if err != nil {
+		cmd = command()
+		err = cmd.Start()
+	}
 	r.Close()
 	if err != nil {
 		w.Close()

@@ -102,7 +102,7 @@ func readNotebook(place *files.Place) (*tool.Result, error) {
 	if language == "" {
 		language = "python"
 	}
-	out := &NotebookFile{FilePath: place.Path, Cells: []Cell{}}
+	out := &NotebookFile{FilePath: place.Given, Cells: []Cell{}}
 	blocks := []wire.Block{}
 	var text strings.Builder
 	shown := 0

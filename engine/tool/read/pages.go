@@ -47,7 +47,7 @@ const (
 	maxFailed   = 2 << 20 // bytes of text that looks like a value but is not
 )
 
-var errPDF = errors.New("it is damaged, or of a kind that is not understood")
+var errPDF = errors.New("it is damaged or of an unknown kind")
 
 // parsePDF parses a file.
 func parsePDF(data []byte) (*document, error) {

@@ -99,7 +99,7 @@ func TestReadPDF(t *testing.T) {
 		{"big.pdf", "3-2", "must be a page or a range", true},
 		{"big.pdf", "x", "must be a page or a range", true},
 		{"broken.pdf", "", "PDF file read: ", false},
-		{"broken.pdf", "1", "cannot be told apart (it is damaged", true},
+		{"broken.pdf", "1", "cannot be found (it is damaged", true},
 		{"locked.pdf", "1", "it is encrypted", true},
 	} {
 		r := tooltest.Do(t, env, New(), "file_path", c.path, "pages", c.pages)

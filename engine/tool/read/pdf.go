@@ -64,7 +64,7 @@ func readPDF(place *files.Place, pages string) (*tool.Result, error) {
 	note := ""
 	switch {
 	case err != nil && pages != "":
-		return nil, fmt.Errorf("the pages of %s cannot be told apart (%w). Read it without `pages`, or with a command, such as pdftotext", place.Path, err)
+		return nil, fmt.Errorf("the pages of %s cannot be found (%w). Read it without `pages`, or with a command, such as pdftotext", place.Path, err)
 	case err != nil:
 		// Pass it to the model unchanged.
 	case pages == "" && len(doc.pages) > maxPDFPages:
@@ -87,8 +87,8 @@ func readPDF(place *files.Place, pages string) (*tool.Result, error) {
 	if len(data) > maxPDF {
 		return nil, &files.TooBigError{Path: place.Path, Size: int64(len(data)), Limit: maxPDF}
 	}
-	text := fmt.Sprintf("PDF file read: %s (%s%s)", place.Path, files.Size(size), note)
-	file := &PDFFile{FilePath: place.Path, Base64: base64.StdEncoding.EncodeToString(data), OriginalSize: size}
+	text := fmt.Sprintf("PDF file read: %s (%s%s)", place.Given, files.Size(size), note)
+	file := &PDFFile{FilePath: place.Given, Base64: base64.StdEncoding.EncodeToString(data), OriginalSize: size}
 	return &tool.Result{
 		Content:    wire.Blocks(&wire.TextBlock{Text: text}, &wire.DocumentBlock{Source: wire.Base64("application/pdf", data)}),
 		Structured: &Output{Type: "pdf", File: file},

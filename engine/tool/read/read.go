@@ -162,7 +162,7 @@ func (t *Tool) missing(env *tool.Env, place *files.Place, err error) error {
 
 // readText reads lines of text.
 func readText(ctx context.Context, place *files.Place, f *os.File, info fs.FileInfo, in *Input) (*tool.Result, error) {
-	v := view{first: max(1, int(in.Offset)), lines: maxLines, bytes: maxBytes, path: place.Path}
+	v := view{first: max(1, int(in.Offset)), lines: maxLines, bytes: maxBytes, path: place.Given}
 	if in.AllowLarge {
 		v.lines *= largeBy
 		v.bytes *= largeBy

@@ -33,6 +33,10 @@ type Skill struct {
 	Description  string
 	Dir          string   // directory of its files; empty if it has none
 	AllowedTools []string // tools that it may use without permission; empty if it is not trusted
+	Plain        bool     // it allows no tools and has no hooks, so it needs no permission
+	Model        string   // the model that its file names, for hosts
+	Fork         bool     // it runs in a subagent
+	Agent        string   // the agent that runs it then; empty means the default one
 }
 
 // A Library provides skills. It is safe for concurrent use.
@@ -43,6 +47,8 @@ type Library interface {
 	Names() []string
 	// Text returns the text of a skill, with the arguments filled in.
 	Text(ctx context.Context, name, args string) (string, error)
+	// Fork runs a skill with this text in a subagent, and returns the id and the report of the subagent.
+	Fork(ctx context.Context, call *tool.Call, s *Skill, text string) (id, report string, err error)
 }
 
 // Tool is the tool Skill.
@@ -70,6 +76,16 @@ type Output struct {
 	Success      bool     `json:"success"`
 	CommandName  string   `json:"commandName"`
 	AllowedTools []string `json:"allowedTools,omitempty"`
+	Model        string   `json:"model,omitempty"`
+}
+
+// Forked is the structured result of a skill that ran in a subagent.
+type Forked struct {
+	Success     bool   `json:"success"`
+	CommandName string `json:"commandName"`
+	Status      string `json:"status"`
+	AgentID     string `json:"agentId"`
+	Result      string `json:"result"`
 }
 
 // Spec implements [tool.Tool].
@@ -108,10 +124,21 @@ func (t *Tool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error)
 	if err != nil {
 		return nil, err // no permission is requested for a skill that does not exist
 	}
-	return []tool.Access{{Kind: tool.Skill, Name: s.Name}}, nil
+	return []tool.Access{{Kind: tool.Skill, Name: s.Name, Plain: s.Plain}}, nil
 }
 
-// Run loads the skill.
+// Check implements [tool.Checker]: Access finds all mistakes.
+func (t *Tool) Check(context.Context, *tool.Call) error { return nil }
+
+// Located returns the text of a skill with the directory of its files, if it has one.
+func Located(dir, text string) string {
+	if dir == "" {
+		return text
+	}
+	return "Base directory for this skill: " + dir + "\n\n" + text
+}
+
+// Run loads the skill, or runs it in a subagent.
 func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	s, in, err := t.find(call.Input)
 	if err != nil {
@@ -121,8 +148,14 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Dir != "" {
-		text = "Base directory for this skill: " + s.Dir + "\n\n" + text
+	text = Located(s.Dir, text)
+	if s.Fork {
+		id, report, err := t.lib.Fork(ctx, call, s, text)
+		if err != nil {
+			return nil, err
+		}
+		return &tool.Result{Content: wire.Text("The skill " + s.Name + " ran in a subagent (forked execution).\n\nResult:\n" + report),
+			Structured: &Forked{Success: true, CommandName: s.Name, Status: "forked", AgentID: id, Result: report}}, nil
 	}
 	follow := []string{text}
 	t.mu.Lock()
@@ -135,5 +168,5 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	t.loaded[s.Name] = true
 	t.mu.Unlock()
 	return &tool.Result{Content: wire.Text("The skill " + s.Name + " is loaded; its text follows."), Follow: follow,
-		Structured: &Output{Success: true, CommandName: s.Name, AllowedTools: s.AllowedTools}}, nil
+		Structured: &Output{Success: true, CommandName: s.Name, AllowedTools: s.AllowedTools, Model: s.Model}}, nil
 }

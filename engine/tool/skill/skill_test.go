@@ -32,6 +32,31 @@ func (l library) Text(_ context.Context, name, args string) (string, error) {
 	return "do " + name + " with " + args, nil
 }
 
+func (l library) Fork(_ context.Context, call *tool.Call, s *skill.Skill, text string) (string, string, error) {
+	if s.Agent == "" {
+		return "", "", errors.New("no agent")
+	}
+	return "a1", s.Agent + " saw: " + text, nil
+}
+
+func TestForkedSkill(t *testing.T) {
+	tl := skill.New(library{"review": {Name: "review", Dir: "/s", Fork: true, Agent: "helper"}, "lost": {Name: "lost", Fork: true}})
+	r, err := tl.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"skill":"review","args":"x"}`), Env: &tool.Env{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const report = "helper saw: Base directory for this skill: /s\n\ndo review with x"
+	if want := (skill.Forked{Success: true, CommandName: "review", Status: "forked", AgentID: "a1", Result: report}); *r.Structured.(*skill.Forked) != want {
+		t.Errorf("got %+v, want %+v", r.Structured, want)
+	}
+	if text := r.Content.String(); len(r.Follow) != 0 || !strings.HasSuffix(text, "Result:\n"+report) {
+		t.Errorf("got %q, and %q follows", text, r.Follow)
+	}
+	if _, err := tl.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"skill":"lost"}`), Env: &tool.Env{}}); err == nil {
+		t.Error("the error of the subagent is not reported")
+	}
+}
+
 func TestSkill(t *testing.T) {
 	tl := skill.New(library{"pdf": {Name: "pdf", Dir: "/skills/pdf", AllowedTools: []string{"Read"}}, "broken": {Name: "broken"}})
 	call := func(input string) (*tool.Result, error) {

@@ -141,6 +141,9 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	return []tool.Access{{Kind: tool.Fetch, URL: u.String()}}, nil
 }
 
+// Check implements [tool.Checker]: Access finds all mistakes.
+func (t *Tool) Check(context.Context, *tool.Call) error { return nil }
+
 // address parses an address and returns the one to fetch.
 func (t *Tool) address(text string) (*url.URL, error) {
 	text = strings.TrimSpace(text)
@@ -331,7 +334,7 @@ func (t *Tool) fetch(ctx context.Context, u *url.URL) (*page, error) {
 		return nil, failure(u, err)
 	}
 	if int64(len(data)) > t.opts.MaxBytes {
-		return nil, fmt.Errorf("%s is bigger than %s, which is too much to be fetched", u, files.Size(t.opts.MaxBytes))
+		return nil, fmt.Errorf("%s is larger than %s, the limit for fetching", u, files.Size(t.opts.MaxBytes))
 	}
 	p := &page{at: time.Now(), bytes: len(data), code: resp.StatusCode, codeText: http.StatusText(resp.StatusCode), final: resp.Request.URL.String()}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -342,7 +345,7 @@ func (t *Tool) fetch(ctx context.Context, u *url.URL) (*page, error) {
 	case kind == "text/html" || kind == "application/xhtml+xml":
 		md, err := htmltomarkdown.ConvertReader(bytes.NewReader(data), converter.WithDomain(p.final), converter.WithContext(ctx))
 		if err != nil {
-			return nil, fmt.Errorf("%s cannot be made text: %w", u, err)
+			return nil, fmt.Errorf("%s cannot be converted to text: %w", u, err)
 		}
 		p.text = string(md)
 	case strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "json") || strings.HasSuffix(kind, "xml") || strings.HasSuffix(kind, "javascript") || strings.HasSuffix(kind, "yaml"):

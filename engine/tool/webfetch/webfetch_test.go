@@ -81,7 +81,7 @@ func TestFetch(t *testing.T) {
 		"/none":    "the server says 404 Not Found",
 		"/loop":    "redirects more than 10 times",
 		"/bin":     "is not text but application/zip",
-		"/endless": "bigger than 1MB",
+		"/endless": "larger than 1MB",
 		"/slow":    "took too long",
 	} {
 		r := tooltest.Do(t, env, to, "url", s.URL+path, "prompt", "?")

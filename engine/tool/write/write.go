@@ -71,8 +71,19 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	return files.Access(env, input, tool.Write, func(in *Input) string { return in.FilePath })
 }
 
+// Check implements [tool.Checker].
+func (t *Tool) Check(ctx context.Context, call *tool.Call) error {
+	_, err := t.run(ctx, call, true)
+	return err
+}
+
 // Run writes the file.
 func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
+	return t.run(ctx, call, false)
+}
+
+// run writes the file, or only checks that it can.
+func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err
@@ -82,7 +93,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, err
 	}
 	defer place.Close()
-	out := &Output{Type: "create", FilePath: place.Path, Content: in.Content, StructuredPatch: []files.Hunk{}}
+	out := &Output{Type: "create", FilePath: place.Given, Content: in.Content, StructuredPatch: []files.Hunk{}}
 	bytes := []byte(in.Content)
 	data, before, err := place.ReadAll(files.MaxSize)
 	switch {
@@ -105,6 +116,9 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		out.Type, out.OriginalFile = "update", files.Original(old.Content)
 		out.StructuredPatch = files.Patch(old.Content, strings.ReplaceAll(text.Content, "\r\n", "\n"))
 	}
+	if check {
+		return nil, nil
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -112,7 +126,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, err
 	}
 	if before == nil {
-		return tool.Text("File created successfully at: "+place.Path+CurrentNote, out), nil
+		return tool.Text("File created successfully at: "+place.Given+CurrentNote, out), nil
 	}
-	return tool.Text("The file "+place.Path+" has been updated successfully."+files.LinksNote(before)+CurrentNote, out), nil
+	return tool.Text("The file "+place.Given+" has been updated successfully."+files.LinksNote(before)+CurrentNote, out), nil
 }

@@ -31,7 +31,7 @@ func Split(message []byte) ([]model.Event, error) {
 	}
 	// The code below looks up the same names with rawjson, in exactly this case.
 	if err := json.Unmarshal(value, &m); err != nil {
-		return nil, fmt.Errorf("the answer is no message: %w", err)
+		return nil, fmt.Errorf("the answer is not a message: %w", err)
 	}
 	if m.Type != "message" {
 		return nil, fmt.Errorf("the answer is of type %q, not a message", m.Type)

@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/parley-go/parley/engine/internal/ask"
 	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/internal/crew"
 	"github.com/parley-go/parley/engine/internal/history"
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/mcp"
@@ -20,10 +22,27 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
+// rounds sends requests to the model and runs the tool calls of its answers. Its methods are called by the owner of
+// the conversation.
+type rounds struct {
+	*owner
+	*writer
+	*requester
+	*toolset
+	*hooks
+	briefing *briefing
+	current  *turns
+	cfg      *Config
+	rec      *recorder.Recorder
+	runner   *call.Runner
+	watch    *crew.Watch
+	grace    func() time.Duration // how long a call has to stop
+}
+
 // ask sends the conversation to the model and emits its answer as it arrives. Tools
 // start meanwhile. Temporary failures are retried. The answer is not nil if the model
 // started one. It is incomplete if the stream broke after a block that is worth keeping.
-func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
+func (c *rounds) ask(t *turn) (a *answer, run *call.Batch, err error) {
 	whole := false
 	if c.cfg.Partial {
 		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
@@ -52,7 +71,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 		if a.worthKeeping() {
 			// The complete blocks were emitted and stay. The caller handles the rest.
 			c.runner.Log.Warn("the model's stream broke", "error", err)
-			c.dropOpen(a)
+			a.dropOpen()
 			return nil
 		}
 		run.Abandon()
@@ -69,7 +88,7 @@ func (c *Conversation) ask(t *turn) (a *answer, run *call.Batch, err error) {
 }
 
 // askOnce sends one request. If whole is set, the answer arrives in one piece.
-func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch, err error) {
+func (c *rounds) askOnce(t *turn, whole bool) (a *answer, run *call.Batch, err error) {
 	a = &answer{}
 	run = c.newBatch(t)
 	sent := 0 // bytes
@@ -109,11 +128,12 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 
 	sent = c.hist.Size()
 	stream := ask.Open(parent, c.cfg.Model, req, c.cfg.IdleTimeout, whole, c.runner.Log)
-	defer stream.Close()
+	defer func() { a.count(stream.Close()...) }()
 	for {
-		it, ok := await(stream.Ctx, &c.owner, stream.Items)
+		it, ok := await(stream.Ctx, c.owner, stream.Items)
 		switch {
 		case t.ctx.Err() != nil:
+			a.count(it)
 			return a, run, nil
 		case !ok:
 			return a, run, c.completeStream(t, a, run, stream.Err(context.Cause(stream.Ctx)))
@@ -138,19 +158,19 @@ func (c *Conversation) askOnce(t *turn, whole bool) (a *answer, run *call.Batch,
 }
 
 // newBatch starts the batch of calls of an answer.
-func (c *Conversation) newBatch(t *turn) *call.Batch {
-	c.batch = c.runner.NewBatch(t.ctx)
-	return c.batch
+func (c *rounds) newBatch(t *turn) *call.Batch {
+	c.current.batch = c.runner.NewBatch(t.ctx)
+	return c.current.batch
 }
 
 // newCall returns the call for a tool_use block. uuid is that of the block's record.
-func (c *Conversation) newCall(t *turn, b *block, uuid string) *call.Call {
+func (c *rounds) newCall(t *turn, b *block, uuid string) *call.Call {
 	return &call.Call{ID: b.id, Name: b.name, Input: b.input, Text: b.text.String(), Tool: c.findTool(b.name), PromptID: t.promptID, UUID: uuid}
 }
 
 // completeStream handles a stream that broke. If the stop reason was received, the
 // answer is complete. Otherwise completeStream returns err.
-func (c *Conversation) completeStream(t *turn, a *answer, run *call.Batch, err error) error {
+func (c *rounds) completeStream(t *turn, a *answer, run *call.Batch, err error) error {
 	if a.complete {
 		return nil
 	}
@@ -163,7 +183,7 @@ func (c *Conversation) completeStream(t *turn, a *answer, run *call.Batch, err e
 
 // handleStreamEvent handles one event of the stream: it emits and records its effects. The message of
 // a block is emitted before the event that ends the block.
-func (c *Conversation) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev *wire.APIEvent, raw json.RawMessage) error {
+func (c *rounds) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev *wire.APIEvent, raw json.RawMessage) error {
 	b, err := a.add(ev)
 	if err != nil {
 		return err
@@ -173,7 +193,7 @@ func (c *Conversation) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev
 	}
 	c.reportThinking(t, a, ev)
 	if b != nil {
-		c.echoPrompts(t)
+		t.echoPrompts(c.rec)
 		if b.kind == "tool_use" {
 			if tl := c.findTool(b.name); tl != nil {
 				if _, foreign := tl.(*mcp.Tool); !foreign {
@@ -198,7 +218,7 @@ func (c *Conversation) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev
 		}
 	}
 	if c.cfg.Partial && ev.Type != "ping" {
-		e := c.streamEvent(a, raw)
+		e := a.event(raw)
 		if ev.Type == "message_start" {
 			e.TTFTMS = new(c.runner.Now().Sub(t.first.sent).Milliseconds())
 			if !t.first.named {
@@ -216,7 +236,7 @@ func (c *Conversation) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev
 
 // reportThinking emits how many tokens the model has spent on a thinking block: the API's
 // count, or an estimate.
-func (c *Conversation) reportThinking(t *turn, a *answer, ev *wire.APIEvent) {
+func (c *rounds) reportThinking(t *turn, a *answer, ev *wire.APIEvent) {
 	if ev.Index == nil || *ev.Index < 0 || *ev.Index >= len(a.blocks) || a.blocks[*ev.Index].kind != "thinking" {
 		return
 	}
@@ -233,7 +253,7 @@ func (c *Conversation) reportThinking(t *turn, a *answer, ev *wire.APIEvent) {
 			return
 		}
 		b.tokens += n
-		c.echoPrompts(t)
+		t.echoPrompts(c.rec)
 		c.rec.Emit(&wire.ThinkingTokens{EstimatedTokens: b.tokens, EstimatedTokensDelta: n, UserMessageUUID: firstOf(t.uuids())})
 	}
 }
@@ -246,13 +266,9 @@ func thinks(ev *wire.APIEvent) bool {
 	return ev.Type == "message_start" || ev.Delta != nil && ev.Delta.Type == "thinking_delta"
 }
 
-func (c *Conversation) streamEvent(a *answer, raw json.RawMessage) *wire.StreamEvent {
-	return &wire.StreamEvent{Event: raw, APIMessageID: a.id}
-}
-
 // assistantLine returns the message for one block. Its stop reason and usage are not
 // final.
-func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
+func (c *rounds) assistantLine(a *answer, b *block) *wire.Assistant {
 	m := &wire.Assistant{
 		Message: wire.APIMessage{ID: a.id, Type: "message", Role: "assistant", Model: a.model,
 			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage, ContextManagement: json.RawMessage("null")},
@@ -268,43 +284,9 @@ func (c *Conversation) assistantLine(a *answer, b *block) *wire.Assistant {
 	return m
 }
 
-// decodeBlock decodes a block that this package has encoded.
-func decodeBlock(raw json.RawMessage) wire.Block {
-	var m wire.APIMessage
-	if err := json.Unmarshal(append(append([]byte(`{"role":"assistant","content":[`), raw...), "]}"...), &m); err != nil || len(m.Content.Blocks) != 1 {
-		return &wire.UnknownBlock{Raw: raw}
-	}
-	return m.Content.Blocks[0]
-}
-
-// keepBlock records a block and adds it to the history.
-func (c *Conversation) keepBlock(a *answer, b *block, uuid string, more map[string]json.RawMessage) error {
-	if b.kind == "text" && b.text.Len() == 0 {
-		return nil // the API rejects empty text in later requests
-	}
-	f := fields("requestId", a.requestID, "apiBlockIndex", b.index)
-	for k, v := range more {
-		f[k] = v
-	}
-	if err := c.rec.Record(&session.Entry{Type: "assistant", UUID: uuid, Fields: f,
-		Message: mustJSON(&wire.APIMessage{ID: a.id, Type: "message", Role: "assistant", Model: a.model,
-			Content: wire.Blocks(decodeBlock(b.raw)), Usage: a.startUsage})}); err != nil {
-		return err
-	}
-	c.hist.Answer(a.id, b.raw)
-	return nil
-}
-
-// dropOpen removes the blocks at the end of an answer that were never completed.
-func (c *Conversation) dropOpen(a *answer) {
-	for len(a.blocks) > 0 && !a.blocks[len(a.blocks)-1].done {
-		a.blocks = a.blocks[:len(a.blocks)-1]
-	}
-}
-
 // refused ends a turn because the model cannot be reached or rejects the request. The
 // failure is emitted in place of the answer.
-func (c *Conversation) refused(t *turn, err error) *ending {
+func (c *rounds) refused(t *turn, err error) *ending {
 	e := ask.Failure(err)
 	end := &ending{isError: true, reason: "api_error", status: e.Status, apiType: e.Type}
 	s := syntheticError{code: wire.ErrorUnknown, status: e.Status, apiType: e.Type, requestID: e.RequestID}
@@ -331,6 +313,8 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "blocking_limit", large.Error()+". Start a new conversation, or take something out of this one."
 	case large != nil:
 		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "prompt_too_long", large.Error()
+	case e.Status == 400 && (strings.Contains(lower, "image exceeds") || strings.Contains(lower, "image dimensions exceed")):
+		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "image_error", "An image is too large: "+e.Message
 	case e.Status == 400 && strings.Contains(lower, "credit balance"):
 		s.code, end.text = wire.ErrorBilling, "Credit balance is too low"
 	case e.Status >= 500:
@@ -344,8 +328,8 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 		end.text = fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
 	}
 	t.stopReason = "stop_sequence"
-	c.echoPrompts(t)
-	m := c.synthetic(end.text, s)
+	t.echoPrompts(c.rec)
+	m := synthetic(end.text, s)
 	said := &session.Entry{Type: "assistant", Message: mustJSON(&m.Message),
 		Fields: fields("isApiErrorMessage", true, "error", s.code, "apiErrorStatus", e.Status)}
 	if err := c.rec.Record(said); err != nil {
@@ -355,4 +339,42 @@ func (c *Conversation) refused(t *turn, err error) *ending {
 	c.rec.Emit(m)
 	c.failureHooks(t, s.code, end.text)
 	return end
+}
+
+// closeStream emits the final events of an answer that was interrupted or whose stream broke, if
+// the host receives events. The last event has the index of the first block that is missing. open
+// is the block that was not complete. A tool call among them gets no end event, because it would
+// look complete.
+func (c *rounds) closeStream(a *answer, open *block, interrupted bool) {
+	if !c.cfg.Partial || !a.started || a.closed {
+		return
+	}
+	a.closed = true
+	if open != nil && open.kind != "tool_use" {
+		c.rec.Emit(a.event(mustJSON(map[string]any{"type": "content_block_stop", "index": open.index})))
+	}
+	if interrupted {
+		c.rec.Emit(a.event(mustJSON(map[string]any{"type": "message_delta", "context_management": nil,
+			"delta": map[string]any{"stop_reason": nil, "stop_sequence": nil, "stop_details": nil, "container": nil},
+			"usage": map[string]any{
+				"input_tokens": a.usage.InputTokens, "output_tokens": a.usage.OutputTokens,
+				"cache_creation_input_tokens": a.usage.CacheCreationInputTokens, "cache_read_input_tokens": a.usage.CacheReadInputTokens,
+				"output_tokens_details": orZero(a.usage.OutputTokensDetails), "server_tool_use": orZero(a.usage.ServerToolUse),
+				"iterations": []any{}, "fallback_credit": nil,
+			}})))
+	}
+	blocks := len(a.blocks)
+	if a.open() != nil {
+		blocks--
+	}
+	stop := a.event(json.RawMessage(`{"type":"message_stop"}`))
+	stop.Extra = fields("abandoned_blocks", map[string]any{"api_message_id": a.id, "from_block_index": blocks})
+	c.rec.Emit(stop)
+}
+
+func orZero[T any](v *T) *T {
+	if v == nil {
+		v = new(T)
+	}
+	return v
 }

@@ -26,7 +26,7 @@ func (l *looked) Err() error {
 func TestEarlierCallsEndFirst(t *testing.T) {
 	over := &looked{context.Background(), true}
 	run := &call.Batch{Calls: []*call.Call{{Ctx: &looked{Context: context.Background()}}, {Ctx: over}}}
-	if i := (&Conversation{}).awaitEnd(run); i != 0 {
+	if i := (&rounds{}).awaitEnd(run); i != 0 {
 		t.Errorf("the result of call %d comes first", i)
 	}
 }

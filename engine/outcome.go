@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/parley-go/parley/engine/internal/call"
+	"github.com/parley-go/parley/engine/project"
+	"github.com/parley-go/parley/engine/tool/skill"
+	"github.com/parley-go/parley/wire"
+)
+
+// finishOrContinue ends a turn whose answer calls no tool, unless there is a reason to continue.
+func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
+	goOn := func(text string) *ending {
+		if err := c.nudge(t, text, ""); err != nil {
+			return c.broken(err)
+		}
+		return nil
+	}
+	switch {
+	case !a.complete:
+		if t.continued++; t.continued <= 3 {
+			return goOn("Your answer above was cut off by a failure of the connection. Go on where it stopped; do not repeat it.")
+		}
+	case a.stopReason == "max_tokens", a.stopReason == "model_context_window_exceeded":
+		if t.continued++; t.continued <= 3 {
+			return goOn("Your answer reached the limit of its length. Go on exactly where it stopped, in smaller pieces.")
+		}
+	case a.stopReason == "pause_turn":
+		if t.continued++; t.continued <= 10 {
+			c.hist.GoOn()
+			return nil
+		}
+	case a.stopReason == "refusal":
+		told := "The model declined to answer, or a safety check stopped its answer."
+		c.current.refusals++
+		if t.refusals++; t.refusals <= 1 {
+			told += " It is asked once more, and told so."
+		}
+		c.rec.Emit(&wire.Informational{Content: told, Level: "notice"})
+		if t.refusals <= 1 {
+			if err := c.nudge(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
+				return c.broken(err)
+			}
+			return nil
+		}
+	case a.empty():
+		if t.nudges++; t.nudges <= 1 {
+			return goOn("Your answer was empty. Answer the prompt, or say why you cannot.")
+		}
+	}
+	if form := c.form(); form != nil {
+		if value := form.inText(a.text()); value != nil {
+			t.structured = value
+			c.stopHooks(t, t.lastText)
+			return &ending{reason: "completed", text: compactJSON(value)}
+		}
+		if t.enforced == 0 {
+			end := goOn("[structured-output-enforce] Give the answer by calling the StructuredOutput tool with a value that fits its schema.")
+			if end == nil {
+				c.stopHooks(t, t.lastText) // the turn continues in any case
+			}
+			t.enforced++
+			return end
+		}
+		return &ending{subtype: "error_max_structured_output_retries", reason: "structured_output_retry_exhausted", isError: true,
+			errors: []string{"The model answered with text and never called StructuredOutput."}}
+	}
+	more, added, stopped := c.stopHooks(t, t.lastText)
+	end := &ending{reason: "completed", text: t.shownText}
+	if stopped {
+		end.reason = "stop_hook_prevented"
+		return end
+	}
+	if more == "" && added == nil {
+		return end
+	}
+	if t.stops++; t.stops > maxStops {
+		return end
+	}
+	for _, text := range added {
+		if err := c.inform(text); err != nil {
+			return c.broken(err)
+		}
+	}
+	if more == "" {
+		return nil
+	}
+	end = goOn("Stop hook feedback:\n" + more)
+	if t.stops == 1 {
+		c.rec.Emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate"})
+	}
+	return end
+}
+
+// collect waits for the tools of an answer and emits each result when its call ends. The next
+// request contains them in the order of the calls.
+func (c *rounds) collect(t *turn, a *answer, run *call.Batch) *ending {
+	run.Release()
+	results := make([]json.RawMessage, len(run.Calls)) // nil: not emitted
+	outs := make([]*call.Outcome, len(run.Calls))
+	var more, follow []string
+	var nested []*project.File
+	var end *ending
+	stopped := false
+	for range run.Calls {
+		i := c.awaitEnd(run)
+		tc := run.Calls[i]
+		out := c.awaitStop(tc)
+		if t.ctx.Err() == nil {
+			c.watch.Report()
+		}
+		out = cmp.Or(tc.Posted, out)
+		if !tc.ReadOnly() {
+			await(context.Background(), c.owner, c.watch.Reports.None()) // a task is reported before the result of its call
+		}
+		if t.ctx.Err() != nil && !out.Finished && !out.Stopped {
+			denied := out.Denied
+			out = call.Rejected(tc, out.Input, call.StoppedBefore)
+			out.Denied = denied
+		}
+		tc.Told = true
+		raw, err := c.emitResult(t, tc, out)
+		if err != nil {
+			run.Abandon()
+			c.hist.Add("user", slices.DeleteFunc(results, func(r json.RawMessage) bool { return r == nil })...)
+			return c.broken(err)
+		}
+		results[i], outs[i] = raw, out
+		if used, ok := out.Result.Structured.(*skill.Output); ok {
+			c.briefing.grant(c.briefing.projectCommand(used.CommandName))
+		}
+		stopped = stopped || out.Stop
+		if out.Interrupt {
+			t.cancel(errInterrupted)
+		}
+	}
+	c.current.batch = nil
+	for i, out := range outs {
+		more = append(more, out.Context...)
+		nested = append(nested, out.Nested...)
+		follow = append(follow, out.Result.Follow...)
+		if e := t.outcomeEnding(run.Calls[i], out); end == nil || e != nil && out.Value != nil { // the last value is the answer
+			end = e
+		}
+	}
+	c.hist.Add("user", results...)
+	for _, s := range follow {
+		if err := c.nudge(t, s, ""); err != nil {
+			return c.broken(err)
+		}
+	}
+	if len(nested) > 0 {
+		if err := c.briefing.sendNested(nested); err != nil {
+			return c.broken(err)
+		}
+	}
+	if t.ctx.Err() == nil && end == nil {
+		batch, stop := c.batchHooks(t, run)
+		more, stopped = append(more, batch...), stopped || stop
+	}
+	for _, s := range more {
+		if err := c.inform(s); err != nil {
+			return c.broken(err)
+		}
+	}
+	if cause := context.Cause(t.ctx); cause != nil {
+		return c.interrupted(t, "[Request interrupted by user for tool use]", "aborted_tools", cause)
+	}
+	if stopped {
+		return &ending{reason: "hook_stopped"}
+	}
+	if end != nil && end.reason == "completed" { // the answer has the required form
+		c.stopHooks(t, a.text()) // they cannot continue the turn: nothing can be added to it
+	}
+	return end
+}
+
+// awaitEnd waits until a call without a result ends or must stop, and serves the conversation
+// meanwhile. It returns the index of the call: the first, if there are several.
+func (c *rounds) awaitEnd(run *call.Batch) int {
+	open := func(tc *call.Call) bool { return !tc.Told }
+	for {
+		i, hold := run.Ready()
+		if i >= 0 {
+			// A call that waited for an earlier one may have ended since the earlier one was
+			// checked.
+			for before := -1; i != before; {
+				before = i
+				i, _ = run.Ready()
+			}
+			return i
+		}
+		first := run.Calls[slices.IndexFunc(run.Calls, open)]
+		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(hold, heartbeat))
+		if _, ended := await(ctx, c.owner, run.Ended); !ended && hold == 0 {
+			c.rec.Emit(&wire.ToolProgress{ToolUseID: fmt.Sprintf("%s-heartbeat-%d", first.ID, first.Beats), ToolName: first.Name, ParentToolUseID: first.ID,
+				ElapsedTimeSeconds: c.runner.Now().Sub(first.Began).Round(time.Second).Seconds(), Heartbeat: true})
+			first.Beats++
+		}
+		cancel()
+	}
+}
+
+// awaitStop waits for a call whose context has ended. A call that does not stop in time is
+// abandoned.
+func (c *rounds) awaitStop(tc *call.Call) *call.Outcome {
+	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
+	defer cancel()
+	if _, done := await(ctx, c.owner, tc.Done); !done {
+		c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
+		return call.Rejected(tc, nil, call.StoppedWhile) // its real outcome is unknown
+	}
+	return tc.Out
+}
+
+// awaitAbandoned waits for the calls that turns have abandoned, because the log, the sandbox and
+// the MCP servers that they use are closed next. It gives up on calls that do not stop.
+func (c *rounds) awaitAbandoned() {
+	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
+	defer cancel()
+	for _, tc := range c.runner.Abandoned() {
+		if _, done := await(ctx, c.owner, tc.Done); !done {
+			c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
+		}
+	}
+}
+
+// cutOff ends a turn that was interrupted during the model's answer.
+func (c *rounds) cutOff(t *turn, a *answer, run *call.Batch, cause error) *ending {
+	if a == nil || !a.started {
+		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
+	}
+	if run != nil && len(run.Calls) > 0 {
+		run.Abandon()
+		end := c.collect(t, a, run)
+		c.closeStream(a, a.open(), true)
+		return end
+	}
+	open := a.open()
+	if open != nil && open.kind == "text" && open.text.Len() > 0 {
+		open.finish()
+		m := c.assistantLine(a, open)
+		m.Aborted = true
+		if err := c.keepBlock(a, open, m.UUID, fields("isAbortedMidStream", true)); err != nil {
+			return c.broken(err)
+		}
+		c.rec.Emit(m)
+		t.lastText, t.shownText = a.text(), a.shownText()
+	}
+	marker := "[Request interrupted by user]"
+	end := c.interrupted(t, marker, "aborted_streaming", cause)
+	c.closeStream(a, open, true)
+	return end
+}
+
+// maxStops limits how often Stop hooks may continue a turn.
+const maxStops = 20
+
+// heartbeat is how often the progress of a long call is emitted.
+const heartbeat = 30 * time.Second
