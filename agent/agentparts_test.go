@@ -180,7 +180,7 @@ func TestMainAgent(t *testing.T) {
 		})
 	}
 	got := say(t, agent.Config{Cwd: t.TempDir(), Model: parleytest.Script(parleytest.Say("no")).Model(), Store: &session.Memory{}}, []string{"--agent", "nobody"}, hello)
-	if got.result == nil || !got.result.IsError || !strings.Contains(strings.Join(got.result.Errors, ""), "no agent named nobody") || got.result.NumTurns != 0 {
+	if got.result == nil || !got.result.IsError || !strings.Contains(strings.Join(got.result.Errors, ""), "No agent is named nobody") || got.result.NumTurns != 0 {
 		t.Errorf("%+v", got.result)
 	}
 }

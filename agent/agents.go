@@ -135,16 +135,14 @@ func (s *server) agentParts(def *agents.Definition) (*engine.AgentParts, error) 
 	var servers []mcp.Server
 	for _, ref := range def.MCPServers {
 		for _, name := range slices.Sorted(maps.Keys(ref.Configs)) {
-			cfg := new(wire.MCPServerConfig)
 			raw, err := json.Marshal(ref.Configs[name]) // a copy, because it is changed below
-			if err == nil {
-				err = json.Unmarshal(raw, cfg)
-			}
-			if err == nil {
-				err = checkServer(cfg)
-			}
 			if err != nil {
-				return nil, fmt.Errorf("its MCP server %s: %w", name, err)
+				return nil, err
+			}
+			cfg, err := parseServer(raw)
+			if err != nil {
+				s.sendMessage(&wire.Informational{Content: fmt.Sprintf("The agent %s: %s", def.Name, leftOut(name, err)), Level: "warning"})
+				continue
 			}
 			if set.prefs().Admits(name, raw) && !(def.Path != "" && set.flags.StrictMCP) {
 				servers = append(servers, mcp.Server{Name: name, Config: cfg})

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,6 +140,35 @@ func TestModeAutoOfSubagents(t *testing.T) {
 	for _, r := range p.model.Requests() {
 		if body := string(r.Body); strings.Contains(body, `\"user_prompts\"`) && strings.Contains(body, "SUB says") {
 			t.Errorf("the judge sees the subagent's prompt: %s", body)
+		}
+	}
+}
+
+// TestPermissionDeniedHook checks that the hook runs for a call that was judged and denied, and that it may let the model
+// retry the call.
+func TestPermissionDeniedHook(t *testing.T) {
+	for _, mode := range []wire.PermissionMode{wire.ModeAuto, wire.ModeDefault} {
+		dir, _ := workdir(t)
+		last := parleytest.Say("done")
+		if mode == wire.ModeAuto {
+			last.Expect(parleytest.LastUser("may be tried again"))
+		}
+		s := parleytest.Script(parleytest.Call("Write", map[string]string{"file_path": filepath.Join(dir, "new"), "content": "x"}), last)
+		s.When("judge", parleytest.FirstUser(`"user_prompts"`), parleytest.Say(`{"allow": false, "reason": "It deletes work."}`).Always())
+		var denied []string
+		p := promptIn(t, dir, s, func(o *parley.Options, _ *agent.Config) {
+			o.PermissionMode = mode
+			o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+				return parley.Deny("not now"), nil
+			}
+			o.Hooks = []parley.Hook{parley.On("", func(_ context.Context, in *wire.PermissionDeniedInput) (*wire.HookOutput, error) {
+				denied = append(denied, in.ToolName+" "+in.Reason)
+				return &wire.HookOutput{HookSpecificOutput: &wire.PermissionDeniedOutput{Retry: true}}, nil
+			})}
+		})
+		want := map[wire.PermissionMode]string{wire.ModeAuto: "[Write not now]", wire.ModeDefault: "[]"}[mode]
+		if got := fmt.Sprint(denied); got != want || p.err != nil {
+			t.Errorf("in mode %s the hook received %s, %v; want %s", mode, got, p.err, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,12 +77,19 @@ type lineHost struct {
 func dialLines(t *testing.T, cfg agent.Config, args ...string) *lineHost {
 	t.Helper()
 	args = append([]string{"--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--permission-prompt-tool", "stdio", "--replay-user-messages"}, args...)
-	conn, err := agent.InProcess(cfg).Dial(t.Context(), transport.Spec{Args: args, Dir: cfg.Cwd})
+	conn, err := agent.InProcess(cfg).Dial(t.Context(), transport.Spec{Words: args, Dir: cfg.Cwd})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return &lineHost{t: t, conn: conn, lines: wire.NewReader(conn, nil)}
+	h := &lineHost{t: t, conn: conn, lines: wire.NewReader(conn, nil)}
+	t.Cleanup(h.close)
+	return h
+}
+
+// close ends the agent. It reads what the agent still writes: otherwise Close waits for a reader.
+func (h *lineHost) close() {
+	go io.Copy(io.Discard, h.conn)
+	h.conn.Close(context.Background())
 }
 
 func (h *lineHost) send(line string) {
@@ -153,7 +161,7 @@ func TestContinueTurnAfterCrash(t *testing.T) {
 	h.send(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}`)
 	h.send(fmt.Sprintf(`{"type":"user","uuid":%q,"message":{"role":"user","content":"Do it."}}`, prompt))
 	_, all, _ := h.result()
-	h.conn.Close(t.Context())
+	h.close()
 	if len(all) != 3 {
 		t.Fatalf("asked about %v", all)
 	}
@@ -272,7 +280,7 @@ func TestContinueTurnAfterCrash(t *testing.T) {
 			if err := m.Err(); err != nil {
 				t.Error(err)
 			}
-			h.conn.Close(t.Context())
+			h.close()
 			if _, history, err := session.Open(t.Context(), crashed, continueID, session.Meta{}); err != nil {
 				t.Error(err)
 			} else if uuid, _ := history.Unfinished(); uuid != "" || len(history.Orphans()) > 0 {
@@ -366,7 +374,7 @@ func TestTurnOfAHostThatKeepsIt(t *testing.T) {
 			for err := error(nil); err == nil; {
 				_, err = h.lines.Next()
 			}
-			h.conn.Close(t.Context())
+			h.close()
 			h2 := dialLines(t, cfg, "--resume", continueID)
 			h2.send(`{"type":"control_request","request_id":"i","request":{"subtype":"initialize","keepsTurns":true,"continueTurn":true}}`)
 			if r, asked, _ := h2.result(); r.IsError || r.Result != "Done." || len(asked) != 1 {

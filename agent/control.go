@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
+	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/wire"
 )
@@ -57,14 +61,15 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		}
 		r := &wire.InitializeResponse{
 			Commands: s.conv.Commands(), Agents: s.agentInfo(), OutputStyle: s.conv.OutputStyle(), AvailableOutputStyles: s.styleNames(),
-			Models: s.set.models(), Account: &wire.AccountInfo{TokenSource: s.set.tokenFrom, APIKeySource: s.set.keySource, APIProvider: s.set.provider},
-			PID: os.Getpid(), ClaudeCodeVersion: s.set.cfg.Version, CurrentPermissionMode: s.conv.Mode(), SessionState: state,
+			Account: &wire.AccountInfo{TokenSource: s.set.tokenFrom, APIKeySource: s.set.keySource, APIProvider: s.set.provider},
+			PID:     os.Getpid(), ClaudeCodeVersion: s.set.cfg.Version, CurrentPermissionMode: s.conv.Mode(), SessionState: state,
 			Capabilities: engine.Capabilities(), HookOnFailureSupported: true, OtherHookAskOutranksHost: true, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 			FeedbackMode: json.RawMessage(`{"kind":"disabled"}`), AnalyticsDisabled: true, SDKMCPManifestsParked: parked,
 		}
 		// Remote control is not supported.
 		no := json.RawMessage("false")
 		r.Extra = map[string]json.RawMessage{
+			"models":                   s.set.encodedModels(), // as [wire.InitializeResponse].Models
 			"remote_control_available": no, "remote_control_auto_enable": no, "remote_control_auto_on_by_default": no,
 			"remote_control_auto_connect_default": no, "ide_rc_auto_enable_gate": no,
 		}
@@ -74,7 +79,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			s.conv.Apply(u)
 		}
 		if string(req.Extra["keepsSchedules"]) == "true" {
-			engine.KeepSchedules(s.conv, hostSchedules{s})
+			s.conv.KeepSchedules(hostSchedules{s})
 		}
 		s.keepsTurns.Store(string(req.Extra["keepsTurns"]) == "true")
 		s.toolOutput.Store(string(req.Extra["toolOutput"]) == "true")
@@ -194,11 +199,19 @@ func (s *server) setModel(id string, req *wire.SetModel) {
 		s.conv.Do(func() { s.refuseModel(id, "set_model: model must be a string") })
 		return
 	}
-	if !s.hasHook(wire.EventPreModelSwitch) && !s.hasHook(wire.EventPostModelSwitch) {
+	_, known := s.set.cfg.Catalog.Resolve(cmp.Or(req.Model, "default"))
+	try := !known && s.set.cfg.Model == nil && s.set.providerName() == "anthropic" // others may load a model for minutes
+	if !try && !s.hasHook(wire.EventPreModelSwitch) && !s.hasHook(wire.EventPostModelSwitch) {
 		s.conv.Do(func() { s.useModel(id, req.Model) })
 		return
 	}
-	s.beside(id, func() { // hooks may take time
+	s.beside(id, func() { // hooks and requests may take time
+		if try {
+			if err := s.conv.TryModel(context.Background(), req.Model); err != nil {
+				s.conv.Do(func() { s.refuseTried(id, req.Model, err) })
+				return
+			}
+		}
 		var in *wire.PreModelSwitchInput
 		another := false
 		s.conv.Do(func() { in, another = s.conv.SwitchInput(req.Model, "sdk") })
@@ -223,9 +236,9 @@ func (s *server) useModel(id, name string) {
 		s.refuseModel(id, "set_model: "+err.Error())
 		return
 	}
-	if changed {
+	if changed && name != "" { // as in the official command
 		id := s.conv.Model().ID
-		if name != "" && name != "default" && name != id {
+		if name != "default" && name != id {
 			id = name + " (" + id + ")" // an alias
 		}
 		s.sendMessage(&wire.User{
@@ -236,10 +249,21 @@ func (s *server) useModel(id, name string) {
 	s.respond(id, &wire.SetModelResponse{Model: s.conv.Model().ID}, nil)
 }
 
+// refuseTried responds that the API rejects a model.
+func (s *server) refuseTried(id, name string, err error) {
+	if e, ok := errors.AsType[*model.Error](err); ok && e.Status == http.StatusNotFound {
+		s.refuseModelAs(id, "not_found", fmt.Sprintf("Model '%s' not found", name))
+		return
+	}
+	s.refuseModelAs(id, "check_rejected", fmt.Sprintf("API error: %v · model not changed", err))
+}
+
 // refuseModel responds with an error that names the unchanged model.
-func (s *server) refuseModel(id, text string) {
+func (s *server) refuseModel(id, text string) { s.refuseModelAs(id, "invalid_request", text) }
+
+func (s *server) refuseModelAs(id, code, text string) {
 	raw, _ := json.Marshal(s.conv.Model().ID)
-	s.Emit(&wire.ControlResponse{Response: wire.Response{Subtype: "error", RequestID: id, Error: text, ErrorCode: "invalid_request",
+	s.Emit(&wire.ControlResponse{Response: wire.Response{Subtype: "error", RequestID: id, Error: text, ErrorCode: code,
 		Open: wire.Open{Extra: map[string]json.RawMessage{"model": raw}}}})
 }
 

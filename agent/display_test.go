@@ -184,7 +184,7 @@ func TestPromptHookAnswers(t *testing.T) {
 		}
 	}
 	p := prompt(t, parleytest.Script(parleytest.Say("done")), on(&wire.HookOutput{HookSpecificOutput: &wire.UserPromptSubmitOutput{SessionTitle: "A title"}}))
-	if got := kinds(p.all); got != "system/init assistant result" {
+	if got := kinds(p.all); got != "system/session_title_changed system/init assistant result" {
 		t.Errorf("messages %s", got)
 	}
 	p = prompt(t, parleytest.Script(), on(&wire.HookOutput{Decision: wire.DecisionBlock, Reason: "no", HookSpecificOutput: &wire.UserPromptSubmitOutput{SuppressOriginalPrompt: true}}))

@@ -280,7 +280,7 @@ func TestStartErrors(t *testing.T) {
 		{"hooks", "of the type \"script\"", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"hooks":[{"type":"script","prompt":"x"}]}]}}`}, nil},
 		{"a matcher that is malformed", "the matcher \"(\" of a PreToolUse hook", []string{"hi", "--settings", `{"hooks":{"PreToolUse":[{"matcher":"(","hooks":[{"type":"command","command":"x"}]}]}}`}, nil},
 		{"a digest that is malformed", "--trust-project takes all", []string{"hi", "--trust-project", "yes"}, nil},
-		{"a project that is another", "is not the one that is trusted", []string{"hi", "--trust-project", "sha256:0"}, nil},
+		{"a project that is another", "not the trusted sha256:0", []string{"hi", "--trust-project", "sha256:0"}, nil},
 		{"bypass that is disabled", "do not allow the mode bypassPermissions", []string{"hi", "--dangerously-skip-permissions", "--managed-settings", `{"permissions":{"disableBypassPermissionsMode":"disable"}}`}, nil},
 		{"bypass as root", "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons. Run it as another user", []string{"hi", "--dangerously-skip-permissions"}, func(c *Config) { c.Root = true }},
 		{"bypass as root with the sandbox off", "cannot be used with root", []string{"hi", "--dangerously-skip-permissions", "--settings", `{"sandbox":{"enabled":false}}`}, func(c *Config) { c.Root = true }},
@@ -289,7 +289,7 @@ func TestStartErrors(t *testing.T) {
 		{"a script that is not there", "--script FILE", []string{"hi", "--provider", "script"}, func(c *Config) { c.Model = nil }},
 		{"a script and no provider for it", "--script needs --provider script", []string{"hi", "--script", "none"}, func(c *Config) { c.Model = nil }},
 		{"no directory", "not an absolute path", []string{"hi"}, func(c *Config) { c.Cwd = "." }},
-		{"a budget without a price", "the price of nobody-knows is not known", []string{"hi", "--model", "nobody-knows", "--max-budget-usd", "1"}, nil},
+		{"a budget without a price", "the price of nobody-knows is unknown", []string{"hi", "--model", "nobody-knows", "--max-budget-usd", "1"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer

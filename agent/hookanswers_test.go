@@ -124,7 +124,7 @@ func informed(all []wire.Message) string {
 func answering(t *testing.T, dir string, m *parleytest.Model, settings json.RawMessage, event, matcher, answer string) []wire.Message {
 	t.Helper()
 	conn, err := agent.InProcess(agent.Config{Model: m, Store: &session.Memory{}}).Dial(t.Context(), transport.Spec{Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")},
-		Args: []string{"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--settings", string(settings)}})
+		Words: []string{"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--settings", string(settings)}})
 	if err != nil {
 		t.Fatal(err)
 	}

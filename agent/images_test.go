@@ -53,7 +53,7 @@ func quarantined(all []wire.Message) (n int) {
 // made smaller; one with the wrong media type gets the right one.
 func TestImagesOnTheWayIn(t *testing.T) {
 	opts, _, _ := inProcess(t, parleytest.Script(
-		parleytest.Expect(parleytest.LastUser("left out: it is no PNG")).Say("one"),
+		parleytest.Expect(parleytest.LastUser("left out: it is not a PNG")).Say("one"),
 		parleytest.Expect(parleytest.LastUser("two")).Say("two"),
 		parleytest.Say("three"),
 	))

@@ -33,7 +33,11 @@ func TestWithdrawnRequestIsNoFailure(t *testing.T) {
 func cutOffAt(t *testing.T, at, by string) {
 	dir, outside := workdir(t)
 	turn := parleytest.Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")})
+	var args []string
 	switch at {
+	case "PermissionDenied":
+		turn = parleytest.Call("Write", map[string]string{"file_path": filepath.Join(dir, "new"), "content": "x"})
+		args = []string{"--permission-mode", "auto"}
 	case "PostToolUseFailure":
 		turn = parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "missing")})
 	case "SubagentStart", "SubagentStop":
@@ -42,12 +46,15 @@ func cutOffAt(t *testing.T, at, by string) {
 		turn = parleytest.Call("mcp__s__tool", map[string]any{})
 	}
 	model := parleytest.Script(turn, parleytest.Say("done")).When("below", parleytest.FirstUser("BELOW"), parleytest.Say("found"))
+	if at == "PermissionDenied" {
+		model.When("judge", parleytest.FirstUser(`"user_prompts"`), parleytest.Say(`{"allow": false, "reason": "no"}`))
+	}
 	hooks := map[string]any{}
 	if at != "can_use_tool" && at != "tools/call" && at != "elicitation" {
 		hooks[at] = []any{map[string]any{"hookCallbackIds": []string{at}}}
 	}
 	registered, _ := json.Marshal(hooks)
-	h := newRawHost(t, dir, model, string(registered)+`,"sdkMcpServers":["s"]`)
+	h := newRawHost(t, dir, model, string(registered)+`,"sdkMcpServers":["s"]`, args...)
 	response, reached := false, false
 	open := map[string]string{} // requests that were neither answered nor withdrawn
 	for line := range h.lines {

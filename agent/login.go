@@ -58,7 +58,7 @@ func AuthorizeServer(ctx context.Context, cfg Config, args []string, name string
 		for _, srv := range all {
 			names = append(names, srv.Name)
 		}
-		have := "no server is configured; name one with --mcp-config, or trust the project's servers with \"parley trust\""
+		have := "no server is configured. Add one with \"parley mcp add\", name a file with --mcp-config, or trust the project's servers with \"parley trust\""
 		if len(names) > 0 {
 			have = "use one of " + strings.Join(names, ", ")
 		}

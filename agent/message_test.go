@@ -179,7 +179,7 @@ func TestSendMessageRefused(t *testing.T) {
 		s      *parleytest.Scenario
 		change func(*parley.Options, *agent.Config)
 	}{
-		"nobody":     {nobody("There is no subagent"), nil},
+		"nobody":     {nobody("No subagent"), nil},
 		"a path":     {parleytest.Script(parleytest.Call("SendMessage", `{"to":"../../x","message":"x"}`), parleytest.Expect(parleytest.ToolError("")).Say("main")), nil},
 		"empty":      {parleytest.Script(parleytest.Call("SendMessage", `{"to":"a0","message":" "}`), parleytest.Expect(parleytest.ToolError("empty")).Say("main")), nil},
 		"taken away": {nobody("No such tool"), func(o *parley.Options, _ *agent.Config) { o.DisallowedTools = []string{"SendMessage"} }},
@@ -194,7 +194,7 @@ func TestSendMessageRefused(t *testing.T) {
 		s := parleytest.Script(
 			launch(false),
 			send("x"), // to the one that its subagent started
-			parleytest.Expect(parleytest.ToolError("There is no subagent")).Say("main"))
+			parleytest.Expect(parleytest.ToolError("No subagent")).Say("main"))
 		s.When("one", parleytest.FirstUser("P1"),
 			parleytest.Call("Agent", `{"description":"two","prompt":"P2"}`),
 			parleytest.Expect().Chunks(10000).Say("agentId: AGENT\ndone"))

@@ -150,7 +150,8 @@ func checkPath(t *testing.T, name string, given map[string]any, want, other, who
 	}
 	calls := []*parleytest.Turn{new(parleytest.Turn).CallID("toolu_it", name, given), parleytest.Say("done")}
 	if name == "Edit" || name == "NotebookEdit" { // they need a file that was read
-		calls = slices.Insert(calls, 0, new(parleytest.Turn).CallID("toolu_read", "Read", map[string]any{"file_path": last}))
+		calls = slices.Insert(calls, 0, new(parleytest.Turn).CallID("toolu_read", "Read", map[string]any{"file_path": first}).
+			CallID("toolu_other", "Read", map[string]any{"file_path": last}))
 	}
 	if answer == "stop" {
 		calls = calls[:len(calls)-1]

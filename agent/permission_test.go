@@ -363,11 +363,11 @@ func TestKeptPermissions(t *testing.T) {
 	told := false
 	for _, m := range p.all {
 		if m, ok := m.(*wire.Informational); ok {
-			told = told || strings.Contains(m.Content, "for this session only")
+			told = told || strings.Contains(m.Content, "applies to this session only")
 		}
 	}
 	if !told {
-		t.Error("nobody is told that it is not kept")
+		t.Error("no notice says that the update is not stored")
 	}
 	promptIn(t, outside, parleytest.Script(touch("k6"), done), with(all, wire.DestinationUserSettings))
 	promptIn(t, outside, parleytest.Script(touch("k7"), done), with(all, wire.DestinationUserSettings))

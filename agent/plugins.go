@@ -89,30 +89,32 @@ func (s *server) connectPlugins() {
 		if p.MCP == "" {
 			continue
 		}
-		servers, err := s.set.pluginServers(p)
+		servers, malformed, err := s.set.pluginServers(p)
 		if err != nil {
 			fmt.Fprintf(s.stderr, "Warning: %s: the MCP servers of the plugin %s cannot be read: %v\n", p.MCP, p.Name, err)
 			continue
+		}
+		for _, notice := range malformed {
+			fmt.Fprintf(s.stderr, "Warning: %s: %s\n", p.MCP, notice)
 		}
 		s.mcp.Set("plugin", servers...)
 	}
 }
 
-func (set *setup) pluginServers(p *project.PluginInfo) ([]mcp.Server, error) {
+func (set *setup) pluginServers(p *project.PluginInfo) (admitted []mcp.Server, malformed []string, err error) {
 	text, err := readPlugin(p, p.MCP)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var doc map[string]json.RawMessage
 	if json.Unmarshal(text, &doc) == nil && doc["mcpServers"] == nil {
 		// A file with only the servers is valid as well.
 		text = append(append([]byte(`{"mcpServers":`), text...), '}')
 	}
-	servers, err := parseServers(text, set.vars)
+	servers, malformed, err := parseServers(text, set.vars)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var admitted []mcp.Server
 	for _, srv := range servers {
 		srv.Name = "plugin:" + p.Name + ":" + srv.Name
 		raw, _ := json.Marshal(srv.Config)
@@ -125,5 +127,5 @@ func (set *setup) pluginServers(p *project.PluginInfo) ([]mcp.Server, error) {
 		srv.Config.Env["CLAUDE_PLUGIN_ROOT"] = p.Dir
 		admitted = append(admitted, srv)
 	}
-	return admitted, nil
+	return admitted, malformed, nil
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool/files"
@@ -31,7 +30,7 @@ func (s *server) readFile(_ context.Context, req *wire.ReadFile) (any, error) {
 	if limit <= 0 {
 		limit = maxHostRead
 	}
-	abs, data, truncated, err := engine.ReadFile(s.conv, req.Path, min(limit, mostHostRead))
+	abs, data, truncated, err := s.conv.ReadFile(req.Path, min(limit, mostHostRead))
 	if err != nil {
 		return nil, refuse("", "read denied: %s", req.Path)
 	}
@@ -270,7 +269,7 @@ var hookEvents = []struct {
 // suggestFiles returns files that match what the host's user has typed after an @.
 func (s *server) suggestFiles(ctx context.Context, req *wire.FileSuggestions) (any, error) {
 	r := &wire.FileSuggestionsResponse{Suggestions: []json.RawMessage{}, Cwd: s.set.env.Cwd()}
-	for _, path := range engine.SuggestFiles(ctx, s.conv, req.Query, 15) {
+	for _, path := range s.conv.SuggestFiles(ctx, req.Query, 15) {
 		raw, _ := json.Marshal(map[string]string{"path": path})
 		r.Suggestions = append(r.Suggestions, raw)
 	}

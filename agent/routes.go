@@ -162,6 +162,9 @@ var routes = sync.OnceValue(func() map[string]route {
 			return answer, nil
 		})),
 		later(func(s *server, req *wire.MCPSetServers) (func(context.Context) (any, error), error) {
+			if err := checkDynamic(req); err != nil {
+				return nil, err
+			}
 			settled := s.setDynamic(req.Servers)
 			return func(ctx context.Context) (any, error) { return settled(ctx) }, nil
 		}),

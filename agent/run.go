@@ -256,7 +256,7 @@ func FromProcess() (Config, error) {
 }
 
 // InProcess returns a dialer for [parley.Options]: each connection is an agent in this
-// process, configured by cfg and the flags that the SDK passes. Sessions share nothing
+// process, configured by cfg and the flags of the SDK, which never become a command line. Sessions share nothing
 // but what cfg itself shares.
 //
 // Options.Cwd replaces cfg.Cwd, and if both are empty it is the directory of this
@@ -284,7 +284,7 @@ func InProcess(cfg Config) transport.Dialer {
 		case spec.Clean:
 			return nil, &transport.SpecError{Option: "CleanEnv", Reason: "an agent in this process has the environment of its Config.Environ, and inherits nothing"}
 		}
-		flags, err := cli.Parse(spec.Args)
+		flags, err := cli.ParseSpec(spec.Words, spec.Flags)
 		if err != nil {
 			return nil, err
 		}
@@ -305,6 +305,7 @@ func InProcess(cfg Config) transport.Dialer {
 		}
 		cfg.Environ = slices.Concat(cfg.Environ, spec.Added)
 		host, peer := transport.Pipe()
+		peer.SetCloseTimeout(spec.CloseTimeout)
 		stderr := peer.Stderr(spec.Stderr)
 		go func() {
 			code := 1

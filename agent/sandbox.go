@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/engine/sandbox"
+	"github.com/parley-go/parley/engine/tool"
 )
 
 // startSandbox creates the sandbox, if the settings enable it.
@@ -40,9 +41,10 @@ func (set *setup) startSandbox() error {
 }
 
 // makeWall creates the wall for commands that nobody approved. It is probed when the
-// first of them runs.
+// first tool call runs.
 func (set *setup) makeWall() {
-	opts := sandbox.WallOptions{Home: set.cfg.Home, Path: set.vars["PATH"], Hide: set.cfg.secrets()}
+	opts := sandbox.WallOptions{Home: set.cfg.Home, Path: set.vars["PATH"], Hide: set.cfg.secrets(),
+		Expected: set.offered("Bash") && (set.cfg.Tools == nil || slices.ContainsFunc(set.cfg.Tools, func(t tool.Tool) bool { return t.Spec().Name == "Bash" }))}
 	if file := set.vars["GIT_CONFIG_GLOBAL"]; file != "" {
 		opts.GitConfig = append(opts.GitConfig, file)
 	}

@@ -311,6 +311,14 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 	return parked
 }
 
+// checkDynamic returns an error if mcp_set_servers does not have an object of objects.
+func checkDynamic(req *wire.MCPSetServers) error {
+	if req.Extra["servers"] != nil || slices.Contains(slices.Collect(maps.Values(req.Servers)), nil) {
+		return errors.New("mcp_set_servers: servers: expected an object of objects")
+	}
+	return nil
+}
+
 // setDynamic replaces the MCP servers that the host named before, except for servers that the
 // settings exclude. The returned function waits for them.
 func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(context.Context) (*wire.MCPSetServersResponse, error) {
@@ -423,10 +431,11 @@ func (set *setup) loadServers() error {
 				return fmt.Errorf("Error: Invalid MCP configuration:\nMCP config file not found: %s", path)
 			}
 		}
-		servers, err := parseServers(text, set.vars)
+		servers, malformed, err := parseServers(text, set.vars)
 		if err != nil {
 			return fmt.Errorf("Error: Invalid MCP configuration:\n%v", err)
 		}
+		set.notices = append(set.notices, malformed...)
 		for _, srv := range servers {
 			set.servers = slices.DeleteFunc(set.servers, func(have mcp.Server) bool { return have.Name == srv.Name })
 			set.servers = append(set.servers, srv)
@@ -437,7 +446,7 @@ func (set *setup) loadServers() error {
 
 // loadProjectServers reads the trusted MCP servers in the project's .mcp.json. Those of the flags
 // take precedence. The environment of a project's server contains no credentials.
-func (set *setup) loadProjectServers() error {
+func (set *setup) loadProjectServers() {
 	set.servers = slices.DeleteFunc(set.servers, func(srv mcp.Server) bool {
 		if set.admits(srv.Name, srv.Config) {
 			return false
@@ -446,7 +455,7 @@ func (set *setup) loadProjectServers() error {
 		return true
 	})
 	if set.flags.StrictMCP {
-		return nil
+		return
 	}
 	vars := maps.Clone(set.vars)
 	maps.DeleteFunc(vars, func(k, _ string) bool { return isCredential(k) })
@@ -455,12 +464,13 @@ func (set *setup) loadProjectServers() error {
 		set.notices = append(set.notices, file+" is skipped: it is not a regular file")
 	}
 	for _, have := range set.prefs().Servers() {
-		cfg := new(wire.MCPServerConfig)
-		if err := json.Unmarshal(have.Config, cfg); err != nil {
-			return fmt.Errorf("Error: %v: the MCP server %s cannot be read: %w", have.Origin, have.Name, err)
+		cfg, err := parseServer(have.Config)
+		if err == nil && cfg.Type == "sdk" {
+			err = errors.New("type: only a host can have servers of the type sdk")
 		}
-		if err := checkServer(cfg); err != nil || cfg.Type == "sdk" {
-			return fmt.Errorf("Error: %v: the MCP server %s is malformed: %v", have.Origin, have.Name, err)
+		if err != nil {
+			set.notices = append(set.notices, fmt.Sprintf("%v: %s", have.Origin, leftOut(have.Name, err)))
+			continue
 		}
 		if slices.ContainsFunc(set.servers, func(srv mcp.Server) bool { return srv.Name == have.Name }) {
 			continue
@@ -468,63 +478,56 @@ func (set *setup) loadProjectServers() error {
 		expand(cfg, vars)
 		set.projectServers = append(set.projectServers, mcp.Server{Name: have.Name, Config: cfg})
 	}
-	return nil
 }
 
-// parseServers parses a configuration, and keeps the order of the servers.
-func parseServers(text []byte, vars map[string]string) ([]mcp.Server, error) {
+// parseServers parses a configuration, and keeps the order of the servers. It returns a notice for each
+// server that cannot be used.
+func parseServers(text []byte, vars map[string]string) (servers []mcp.Server, notices []string, err error) {
 	var doc struct {
 		Servers json.RawMessage `json:"mcpServers"`
 	}
 	if err := json.Unmarshal(text, &doc); err != nil {
-		return nil, fmt.Errorf("it is not valid JSON: %w", err)
+		return nil, nil, fmt.Errorf("it is not valid JSON: %w", err)
 	}
 	if doc.Servers == nil {
-		return nil, errors.New("the member \"mcpServers\" is missing")
+		return nil, nil, errors.New("the member \"mcpServers\" is missing")
 	}
 	d := json.NewDecoder(bytes.NewReader(doc.Servers))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New("mcpServers: expected an object")
+		return nil, nil, errors.New("mcpServers: expected an object")
 	}
-	var servers []mcp.Server
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		name, _ := t.(string)
-		cfg := new(wire.MCPServerConfig)
-		if err := d.Decode(cfg); err != nil {
-			return nil, fmt.Errorf("mcpServers.%s: %w", name, err)
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return nil, nil, err
 		}
-		if err := checkServer(cfg); err != nil {
-			return nil, fmt.Errorf("mcpServers.%s: %w", name, err)
+		cfg, err := parseServer(raw)
+		if err != nil {
+			notices = append(notices, leftOut(name, err))
+			continue
 		}
 		expand(cfg, vars)
 		servers = append(servers, mcp.Server{Name: name, Config: cfg})
 	}
-	return servers, nil
+	return servers, notices, nil
 }
 
-// checkServer returns an error if a configuration is incomplete.
-func checkServer(cfg *wire.MCPServerConfig) error {
-	if _, ok := mcp.Startup(cfg); !ok {
-		return fmt.Errorf("startup: expected \"required\", \"optional\" or \"lazy\", not %s", cfg.Extra["startup"])
+func leftOut(server string, why error) string {
+	return fmt.Sprintf("the MCP server %s is left out: %v", server, why)
+}
+
+// parseServer parses the configuration of one server.
+func parseServer(raw json.RawMessage) (*wire.MCPServerConfig, error) {
+	cfg := new(wire.MCPServerConfig)
+	if json.Unmarshal(raw, cfg) != nil || len(raw) == 0 || raw[0] != '{' {
+		return nil, errors.New("expected an object")
 	}
-	switch cfg.Type {
-	case "", "stdio":
-		if cfg.Command == "" {
-			return errors.New("command: expected a string")
-		}
-	case "http", "sse":
-		if cfg.URL == "" {
-			return errors.New("url: expected a string")
-		}
-	case "sdk":
-	default:
-		return fmt.Errorf("type: expected \"stdio\", \"http\", \"sse\" or \"sdk\", not %q", cfg.Type)
-	}
-	return nil
+	return cfg, mcp.Check(cfg)
 }
 
 var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}`) })

@@ -251,10 +251,6 @@ func TestServerConfig(t *testing.T) {
 		{"no JSON", "{", "not valid JSON"},
 		{"no servers", `{"servers":{}}`, "is missing"},
 		{"no object", `{"mcpServers":[]}`, "mcpServers: expected an object"},
-		{"no command", `{"mcpServers":{"a":{}}}`, "mcpServers.a: command: expected a string"},
-		{"no URL", `{"mcpServers":{"a":{"type":"http"}}}`, "mcpServers.a: url: expected a string"},
-		{"no startup", `{"mcpServers":{"a":{"command":"x","startup":"require"}}}`, `mcpServers.a: startup: expected "required", "optional" or "lazy", not "require"`},
-		{"no type", `{"mcpServers":{"a":{"type":"ws"}}}`, `type: expected "stdio", "http", "sse" or "sdk", not "ws"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append([]string{"-p", "hi", "--output-format=stream-json", "--verbose", "--mcp-config"}, strings.Split(tt.config, "|")...)
@@ -353,5 +349,103 @@ func TestUserServers(t *testing.T) {
 				t.Errorf("%+v %v %s", got.result, m.Err(), got.stderr)
 			}
 		})
+	}
+}
+
+// TestMalformedServers checks that a server that cannot be used is reported, wherever it is configured,
+// and that the session runs with the other servers.
+func TestMalformedServers(t *testing.T) {
+	entries := []struct{ name, config, why string }{
+		{"unknown type", `{"type":"ws","command":"true"}`, "type"},
+		{"no command", `{"type":"stdio"}`, "command"},
+		{"no URL", `{"type":"http"}`, "url"},
+		{"unknown startup", `{"command":"true","startup":"require"}`, "startup"},
+		{"type", `{"type":7,"command":"true"}`, "type"},
+		{"command", `{"command":["true"]}`, "command"},
+		{"arguments", `{"command":"true","args":"x"}`, "args"},
+		{"environment", `{"command":"true","env":{"A":1}}`, "env"},
+		{"headers", `{"type":"http","url":"http://127.0.0.1:1","headers":["A"]}`, "headers"},
+		{"string", `"true"`, "object"},
+		{"nothing", `null`, "object"},
+	}
+	const good = `{"command":"/nonexistent/good"}`
+	// Each source returns the arguments and the lines on standard input.
+	sources := []struct {
+		name   string
+		server string // the name of the good one
+		setUp  func(dir, home, servers string) (args, lines []string)
+	}{
+		{"flag", "good", func(_, _, servers string) ([]string, []string) {
+			return []string{"--mcp-config", `{"mcpServers":` + servers + `}`}, nil
+		}},
+		{"file", "good", func(dir, _, servers string) ([]string, []string) {
+			writeFile(t, filepath.Join(dir, "servers.json"), `{"mcpServers":`+servers+`}`)
+			return []string{"--mcp-config", "servers.json"}, nil
+		}},
+		{"project", "good", func(dir, _, servers string) ([]string, []string) {
+			writeFile(t, filepath.Join(dir, ".mcp.json"), `{"mcpServers":`+servers+`}`)
+			return []string{"--trust-project", "all"}, nil
+		}},
+		{"user", "good", func(_, home, servers string) ([]string, []string) {
+			writeFile(t, filepath.Join(home, ".claude.json"), `{"mcpServers":`+servers+`}`)
+			return nil, nil
+		}},
+		{"plugin", "plugin:kit:good", func(dir, _, servers string) ([]string, []string) {
+			plugin := filepath.Join(dir, "kit")
+			writeFile(t, filepath.Join(plugin, ".claude-plugin", "plugin.json"), `{"name":"kit"}`)
+			writeFile(t, filepath.Join(plugin, ".mcp.json"), `{"mcpServers":`+servers+`}`)
+			return []string{"--plugin-dir", plugin}, nil
+		}},
+		{"agent", "", func(_, _, servers string) ([]string, []string) {
+			return nil, []string{`{"type":"control_request","request_id":"1","request":{"subtype":"initialize","agents":{"helper":{"description":"d","prompt":"You help.","mcpServers":[` + servers + `]}}}}`}
+		}},
+		{"agent file", "", func(dir, _, servers string) ([]string, []string) {
+			writeFile(t, filepath.Join(dir, ".claude", "agents", "helper.md"), "---\nname: helper\ndescription: d\nmcpServers: ["+servers+"]\n---\nYou help.")
+			return []string{"--trust-project", "all"}, nil
+		}},
+		{"request", "good", func(_, _, servers string) ([]string, []string) {
+			return nil, []string{initialize, `{"type":"control_request","request_id":"2","request":{"subtype":"mcp_set_servers","servers":` + servers + `}}`}
+		}},
+	}
+	for _, source := range sources {
+		for _, entry := range entries {
+			t.Run(source.name+"/"+entry.name, func(t *testing.T) {
+				dir, _ := workdir(t)
+				home := filepath.Join(filepath.Dir(dir), "home")
+				args, lines := source.setUp(dir, home, `{"odd": `+entry.config+`, "good": `+good+`}`)
+				script := parleytest.Script(parleytest.Say("Hello."))
+				if source.server == "" {
+					script = parleytest.Script(parleytest.Call("Agent", `{"description":"d","prompt":"p","subagent_type":"helper","run_in_background":false}`),
+						parleytest.Expect(parleytest.ToolResult("helped")).Say("Hello."))
+					script.When("helper", parleytest.SystemPrompt("You help."), parleytest.Say("helped"))
+				}
+				sources := []string{"user", "project"}
+				got := say(t, agent.Config{Cwd: dir, Home: home, Model: script.Model(), Store: &session.Memory{}, SettingSources: sources},
+					append([]string{"--setting-sources", strings.Join(sources, ",")}, args...), append(lines, hello)...)
+				if got.result == nil || got.result.Result != "Hello." {
+					t.Fatalf("%+v\n%s", got.result, got.stderr)
+				}
+				report := got.stderr
+				for _, m := range got.all {
+					line, _ := json.Marshal(m)
+					report += string(line) + "\n"
+				}
+				if source.name == "request" {
+					refused := entry.config[0] != '{'
+					if strings.Contains(report, `"errors":{`) == refused || strings.Contains(report, `expected an object of objects`) != refused || !refused && !strings.Contains(report, `"odd":"`) {
+						t.Error(report)
+					}
+				} else if !strings.Contains(report, "the MCP server odd is left out: "+entry.why) && !strings.Contains(report, "the MCP server odd is left out: expected an "+entry.why) {
+					t.Errorf("odd is not reported:\n%s", report)
+				}
+				var names []string
+				for _, s := range got.init.MCPServers {
+					names = append(names, s.Name)
+				}
+				if source.name != "request" && slices.Contains(names, "odd") || source.server != "" && entry.config[0] == '{' && !slices.Contains(names, source.server) {
+					t.Errorf("servers: %q", names)
+				}
+			})
+		}
 	}
 }

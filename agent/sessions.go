@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,7 +138,7 @@ func (set *setup) partHistory() func(id, part string) (*session.History, error) 
 
 // meta returns the metadata of a session.
 func (set *setup) meta(id string) session.Meta {
-	m := session.Meta{ID: id, Cwd: set.cfg.Cwd, Version: set.cfg.Version, GitBranch: session.GitBranch(set.cfg.Cwd), Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
+	m := session.Meta{ID: id, Cwd: set.cfg.Cwd, Version: set.cfg.Version, GitBranch: cmp.Or(session.GitBranch(set.cfg.Cwd), "HEAD"), Entrypoint: set.vars["CLAUDE_CODE_ENTRYPOINT"]}
 	if m.Entrypoint == "" {
 		m.Entrypoint = "sdk-cli"
 	}

@@ -309,7 +309,7 @@ func untrustedNames(items []settings.Item) string {
 		names = append(names, strings.TrimSpace(it.Kind+" "+it.Name))
 	}
 	if len(items) > 3 {
-		names = append(names, "…")
+		names = append(names, fmt.Sprintf("%d more", len(items)-3))
 	}
 	return strings.Join(names, ", ")
 }

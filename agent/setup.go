@@ -170,9 +170,7 @@ func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 	if err := set.loadServers(); err != nil {
 		return nil, err
 	}
-	if err := set.loadProjectServers(); err != nil {
-		return nil, err
-	}
+	set.loadProjectServers()
 	set.loadUserServers()
 	if set.mode() == wire.ModeBypassPermissions && set.prefs().BypassDisabled() {
 		return nil, errors.New("Error: the settings do not allow the mode bypassPermissions.")
@@ -186,7 +184,7 @@ func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 	}
 	inert := slices.DeleteFunc(set.prefs().Untrusted(), func(it settings.Item) bool { return it.Never })
 	if len(inert) > 0 {
-		set.notices = append(set.notices, fmt.Sprintf("%d items of the project have no effect until you trust them: %s. Run \"parley trust\" in %s to see and trust them", len(inert), untrustedNames(inert), set.cfg.Cwd))
+		set.notices = append(set.notices, fmt.Sprintf("parts of the project have no effect until you trust them: %s. Run \"parley trust\" in %s to see and trust them", untrustedNames(inert), set.cfg.Cwd))
 	}
 	set.checkDirectories()
 	set.makeWall()
@@ -466,7 +464,7 @@ func (set *setup) readPrompt(text, file string) (string, error) {
 
 // models returns the available models for hosts.
 func (set *setup) models() []*wire.ModelInfo {
-	var list []*wire.ModelInfo
+	list := []*wire.ModelInfo{}
 	for _, m := range set.cfg.Catalog.All() {
 		info := &wire.ModelInfo{Value: m.ID, ResolvedModel: m.ID, DisplayName: m.Name, Description: m.Name,
 			SupportsEffort: len(m.Efforts) > 0, SupportsAdaptiveThinking: m.Thinking >= catalog.ThinkingAdaptive}
@@ -476,6 +474,29 @@ func (set *setup) models() []*wire.ModelInfo {
 		list = append(list, info)
 	}
 	return list
+}
+
+// lastModels holds the encoded list of the models of one catalog. Agents of a process share a catalog,
+// and the list is more than half of what initialize returns.
+var lastModels atomic.Pointer[encodedModels]
+
+type encodedModels struct {
+	of  *catalog.Catalog
+	raw json.RawMessage
+}
+
+// encodedModels returns the models as JSON. Nobody may change it.
+func (set *setup) encodedModels() json.RawMessage {
+	last := lastModels.Load()
+	if last == nil || last.of != set.cfg.Catalog {
+		raw, err := json.Marshal(set.models())
+		if err != nil {
+			panic("agent: " + err.Error()) // strings and booleans can always be encoded
+		}
+		last = &encodedModels{set.cfg.Catalog, raw}
+		lastModels.Store(last)
+	}
+	return last.raw
 }
 
 // signalled returns the exit status that follows from the end of the context.

@@ -20,12 +20,14 @@ import (
 
 // TestSoak runs rounds of conversations at the same time: each writes a file and runs a command, asks its host
 // for permission, and has its log in files. After each round no goroutine and no descriptor is left, and the heap
-// does not grow. PARLEY_SOAK=1h plays 200 conversations at a time for an hour.
+// does not grow. PARLEY_SOAK=1h plays 200 conversations at a time for an hour. With PARLEY_SOAK_ROUND=1m a round
+// takes at least a minute: its conversations stay open, and the processors have time for other work.
 func TestSoak(t *testing.T) {
 	conversations, rounds, end := 12, 6, time.Time{}
 	if d, err := time.ParseDuration(os.Getenv("PARLEY_SOAK")); err == nil {
 		conversations, rounds, end = 200, 1<<30, time.Now().Add(d)
 	}
+	least, _ := time.ParseDuration(os.Getenv("PARLEY_SOAK_ROUND"))
 	const warm = 2 // rounds that fill caches
 	var first, last, most uint64
 	routines, descriptors, done := 0, 0, 0
@@ -33,10 +35,10 @@ func TestSoak(t *testing.T) {
 		if !end.IsZero() && round > warm && time.Now().After(end) {
 			break
 		}
-		dir := t.TempDir()
+		began, dir := time.Now(), t.TempDir()
 		store := &session.Files{Dir: filepath.Join(dir, "config")}
 		clients := make([]*parley.Client, conversations)
-		slots := make(chan struct{}, 8) // for work: a conversation that has to wait too long for a processor is cut off when it ends
+		slots := make(chan struct{}, 8) // for work
 		each := func(f func(i int)) {
 			var work sync.WaitGroup
 			for i := range conversations {
@@ -54,6 +56,7 @@ func TestSoak(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+		testwait.Pause(time.Until(began.Add(least)))
 		each(func(i int) { endSoak(t, filepath.Join(dir, fmt.Sprint(i)), clients[i]) })
 		if t.Failed() {
 			return
@@ -86,7 +89,8 @@ func beginSoak(t *testing.T, dir string, store session.Store) *parley.Client {
 	file := filepath.Join(dir, "a.txt")
 	model := parleytest.Script(parleytest.Call("Write", map[string]any{"file_path": file, "content": "text"}), parleytest.Say("Written."),
 		parleytest.Call("Bash", map[string]any{"command": "cat a.txt > b.txt", "description": "copy"}), parleytest.Say("Copied.")).Model()
-	c, err := parley.Connect(t.Context(), &parley.Options{Cwd: dir, Dialer: agent.InProcess(agent.Config{Home: dir, Model: model, Store: store}),
+	// At a low priority an agent can wait minutes for a processor. One that never ends still fails the test.
+	c, err := parley.Connect(t.Context(), &parley.Options{Cwd: dir, CloseTimeout: 10 * time.Minute, Dialer: agent.InProcess(agent.Config{Home: dir, Model: model, Store: store}),
 		CanUseTool: func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) { return parley.Allow(), nil }})
 	if err != nil {
 		t.Error(err)

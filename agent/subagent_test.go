@@ -185,9 +185,10 @@ func TestEverythingMoves(t *testing.T) {
 	}
 	s := parleytest.Script(parleytest.Call("Agent", `{"description":"one","prompt":"P1","run_in_background":false}`),
 		parleytest.Expect(parleytest.ToolResult("works in the background")).Say("main"), parleytest.Expect(parleytest.LastUser("the report")).Say("after"))
-	s.When("sub", parleytest.FirstUser("P1"), parleytest.Call("Bash", `{"command":"for i in 1 2 3 4 5; do sleep 1; done; echo zz","description":"count"}`),
+	s.When("sub", parleytest.FirstUser("P1"), parleytest.Call("Bash", `{"command":"until test -e gate; do sleep 0.05; done; echo zz","description":"count"}`),
 		parleytest.Expect(parleytest.ToolResult("manually backgrounded")).Say("for now"), parleytest.Expect(parleytest.LastUser("has ended (completed)")).Say("the report"))
-	cfg := agent.Config{Cwd: t.TempDir(), Store: &session.Memory{}, Model: s.Model(), Environ: []string{"PATH=" + os.Getenv("PATH"), "IS_SANDBOX=1"}}
+	dir := t.TempDir()
+	cfg := agent.Config{Cwd: dir, Store: &session.Memory{}, Model: s.Model(), Environ: []string{"PATH=" + os.Getenv("PATH"), "IS_SANDBOX=1"}}
 	a := start(t, cfg, append(slices.Clone(streaming), "--permission-mode", "bypassPermissions"))
 	go io.WriteString(a.stdin, `{"type":"user","message":{"role":"user","content":"hi"}}`+"\n")
 	moved, answered, results := []string{}, false, []string{}
@@ -215,6 +216,9 @@ func TestEverythingMoves(t *testing.T) {
 			}
 		case *wire.Result:
 			results = append(results, m.Result)
+			if err := os.WriteFile(filepath.Join(dir, "gate"), nil, 0o600); err != nil { // the command runs until here
+				t.Fatal(err)
+			}
 		}
 	}
 	if !answered || !slices.Equal(results, []string{"main", "after"}) {

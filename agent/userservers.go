@@ -58,10 +58,13 @@ func (set *setup) loadUserServers() {
 		if len(raw) == 0 || string(raw) == "null" {
 			return
 		}
-		servers, err := parseServers([]byte(`{"mcpServers":`+string(raw)+`}`), set.vars)
+		servers, malformed, err := parseServers([]byte(`{"mcpServers":`+string(raw)+`}`), set.vars)
 		if err != nil {
 			set.notices = append(set.notices, fmt.Sprintf("the MCP servers of %s are left out: %v. Correct the file", file, err))
 			return
+		}
+		for _, notice := range malformed {
+			set.notices = append(set.notices, file+": "+notice)
 		}
 		for _, srv := range servers {
 			if has(set.servers, srv.Name) || has(set.userServers, srv.Name) || !local && has(set.projectServers, srv.Name) || srv.Config.Type == "sdk" {

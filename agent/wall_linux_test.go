@@ -21,7 +21,7 @@ import (
 // The command of two calls passes for one that only reads, and adds a line to the file
 // "made". Behind the wall it fails and its result says why. The second call has to leave the
 // wall: a person is asked, without an offer for the future. Neither call runs it twice, and
-// only the second one waits until its intent is on disk.
+// only the second one waits until its intent, and then its outcome, is on disk.
 func TestWalledCallIsRepeatedOutside(t *testing.T) {
 	if err := sandbox.NewWall(sandbox.WallOptions{}).Ready(); err != nil {
 		t.Skip(err)
@@ -34,6 +34,7 @@ func TestWalledCallIsRepeatedOutside(t *testing.T) {
 	const command = `a='x[$(echo line >>made)]'; : $((a)); cat made`
 	var mu sync.Mutex
 	synced := map[string]bool{} // calls whose intent was synced before their outcome
+	ended := map[string]bool{}  // calls whose outcome was synced before their result
 	durable.Synced = func(path string) {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -44,6 +45,11 @@ func TestWalledCallIsRepeatedOutside(t *testing.T) {
 		for id := range recorded(text, "parley-intent") {
 			if !recorded(text, "parley-outcome")[id] {
 				synced[id] = true
+			}
+		}
+		for id := range recorded(text, "parley-outcome") {
+			if !strings.Contains(string(text), `{"type":"tool_result","tool_use_id":"`+id+`"`) {
+				ended[id] = true
 			}
 		}
 	}
@@ -80,6 +86,9 @@ func TestWalledCallIsRepeatedOutside(t *testing.T) {
 	}
 	if synced["toolu_walled"] || !synced["toolu_free"] {
 		t.Errorf("intents synced before their outcome: %v, want that of the call outside only", synced)
+	}
+	if ended["toolu_walled"] || !ended["toolu_free"] {
+		t.Errorf("outcomes synced before their result: %v, want that of the call outside only", ended)
 	}
 }
 
