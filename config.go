@@ -25,6 +25,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/parley-go/parley/internal/gate"
 	"github.com/parley-go/parley/internal/telemetry"
 	sessions "github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/transport"
@@ -56,8 +57,8 @@ type config struct {
 
 	logger    *slog.Logger
 	onWarning func(error)
-	asides    *gate  // guards calls of OnWarning and Stderr, which belong to no request
-	nonce     string // makes our request ids unique
+	asides    *gate.Gate // guards calls of OnWarning and Stderr, which belong to no request
+	nonce     string     // makes our request ids unique
 
 	initTimeout, controlTimeout, writeTimeout, idleTimeout time.Duration
 	exitGrace                                              time.Duration
@@ -83,10 +84,10 @@ func (c *config) dial(ctx context.Context) (transport.Conn, error) {
 
 func (c *config) warn(err error) {
 	c.logger.Warn("parley", "error", err)
-	if c.onWarning == nil || !c.asides.enter() {
+	if c.onWarning == nil || !c.asides.Enter() {
 		return
 	}
-	defer c.asides.leave()
+	defer c.asides.Leave()
 	defer func() {
 		if p := recover(); p != nil {
 			c.logger.Error("OnWarning panicked", "panic", p)
@@ -119,7 +120,7 @@ func newConfig(o *Options) (*config, error) {
 		env:            o.Env,
 		logger:         o.Logger,
 		onWarning:      o.OnWarning,
-		asides:         newGate(),
+		asides:         new(gate.Gate),
 		nonce:          hex.EncodeToString(nonce[:]),
 		initTimeout:    cmp.Or(o.InitTimeout, 60*time.Second),
 		controlTimeout: cmp.Or(o.ControlTimeout, 60*time.Second),
@@ -136,19 +137,19 @@ func newConfig(o *Options) (*config, error) {
 		c.logger = slog.New(slog.DiscardHandler)
 	}
 	if c.dialer == nil {
-		c.dialer = &transport.Process{EOFGrace: o.CloseTimeout, TermGrace: o.CloseTimeout}
+		c.dialer = &transport.Process{}
 	}
 	c.store, c.resume = o.SessionStore, o.Resume
 	c.materialise = o.Dialer == nil && (o.Continue || uuidPattern().MatchString(o.Resume))
-	args, err := o.args()
+	flags, err := o.flags()
 	if err != nil {
 		return nil, err
 	}
-	c.spec = transport.Spec{Path: o.Path, Args: args, Env: o.environ(), Added: o.additions(), Clean: o.CleanEnv, Dir: o.Cwd}
+	c.spec = transport.Spec{Path: o.Path, Words: protocolWords(), Flags: flags, Env: o.environ(), Added: o.additions(), Clean: o.CleanEnv, Dir: o.Cwd, CloseTimeout: o.CloseTimeout}
 	if o.Stderr != nil {
 		c.spec.Stderr = func(line string) {
-			if c.asides.enter() {
-				defer c.asides.leave()
+			if c.asides.Enter() {
+				defer c.asides.Leave()
 				o.Stderr(line)
 			}
 		}
@@ -164,18 +165,22 @@ func newConfig(o *Options) (*config, error) {
 	return c, nil
 }
 
-// args returns the agent's command line.
-func (o *Options) args() ([]string, error) {
-	args := []string{"--output-format", "stream-json", "--verbose", "--input-format", "stream-json"}
-	flag := func(name string) { args = append(args, "--"+name) }
+// protocolWords returns the arguments with which an agent speaks the protocol.
+func protocolWords() []string {
+	return []string{"--output-format", "stream-json", "--verbose", "--input-format", "stream-json"}
+}
+
+// flags returns the options that are flags of the agent.
+func (o *Options) flags() (flags []transport.Flag, err error) {
+	flag := func(name string, values ...string) { flags = append(flags, transport.Flag{Name: name, Values: values}) }
 	set := func(name, value string) {
 		if value != "" {
-			args = append(args, "--"+name+"="+value)
+			flag(name, value)
 		}
 	}
 	number := func(name string, n int) {
 		if n != 0 {
-			set(name, strconv.Itoa(n))
+			flag(name, strconv.Itoa(n))
 		}
 	}
 	on := func(name string, yes bool) {
@@ -185,7 +190,7 @@ func (o *Options) args() ([]string, error) {
 	}
 	list := func(name string, values []string) {
 		if len(values) > 0 {
-			set(name, strings.Join(values, ","))
+			flag(name, values...)
 		}
 	}
 
@@ -202,8 +207,8 @@ func (o *Options) args() ([]string, error) {
 	list("betas", o.Betas)
 	set("system-prompt-file", o.SystemPromptFile)
 
-	if o.Tools != nil {
-		args = append(args, "--tools="+strings.Join(o.Tools, ","))
+	if list("tools", o.Tools); o.Tools != nil && len(o.Tools) == 0 {
+		flag("tools", "") // none
 	}
 	allowed := slices.Clone(o.AllowedTools)
 	if o.AllSkills {
@@ -263,7 +268,7 @@ func (o *Options) args() ([]string, error) {
 		sources = []string{"user", "project"} // skills are stored there
 	}
 	if sources != nil {
-		args = append(args, "--setting-sources="+strings.Join(sources, ","))
+		flag("setting-sources", strings.Join(sources, ","))
 	}
 
 	set("resume", o.Resume)
@@ -288,13 +293,10 @@ func (o *Options) args() ([]string, error) {
 	set("debug-file", o.DebugFile)
 	on("debug-to-stderr", o.debug())
 	for _, name := range slices.Sorted(maps.Keys(o.ExtraArgs)) {
-		if value := o.ExtraArgs[name]; value != "" {
-			set(name, value)
-		} else {
-			flag(name)
-		}
+		set(name, o.ExtraArgs[name])
+		on(name, o.ExtraArgs[name] == "")
 	}
-	return args, nil
+	return flags, nil
 }
 
 // debug reports whether the agent should log to standard error.

@@ -22,7 +22,7 @@ func ExampleNewTool() {
 		Sky     string  `json:"sky"`
 		Celsius float64 `json:"celsius"`
 	}
-	weather := parley.NewTool("weather", "Tells the weather of a city.",
+	weather := parley.NewTool("weather", "Returns the weather in a city.",
 		func(ctx context.Context, in Input) (Forecast, error) {
 			if in.City != "Oslo" {
 				return Forecast{}, fmt.Errorf("nothing is known about %s", in.City)

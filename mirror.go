@@ -15,6 +15,7 @@ import (
 	"time"
 
 	sessions "github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -120,7 +121,7 @@ func (m *mirror) key(file string) (sessions.Key, error) {
 		}
 		return key, nil
 	}
-	return sessions.Key{}, fmt.Errorf("parley: the agent mirrors %q, which is no session file below %s; it is left out of the store", file, m.dirs[0])
+	return sessions.Key{}, fmt.Errorf("parley: the agent mirrors %q, which is not a session file below %s; it is left out of the store", file, m.dirs[0])
 }
 
 // start starts the writing goroutine, unless it is running. The caller holds m.mu.
@@ -345,8 +346,8 @@ func (c *config) fromStore(ctx context.Context) (remove func(), err error) {
 		remove()
 		return failed(err)
 	}
-	c.spec.Args = slices.DeleteFunc(slices.Clone(c.spec.Args), func(a string) bool { return a == "--continue" || strings.HasPrefix(a, "--resume=") })
-	c.spec.Args = append(c.spec.Args, "--resume="+id)
+	c.spec.Flags = slices.DeleteFunc(slices.Clone(c.spec.Flags), func(f transport.Flag) bool { return f.Name == "continue" || f.Name == "resume" })
+	c.spec.Flags = append(c.spec.Flags, transport.Flag{Name: "resume", Values: []string{id}})
 	c.spec.Env = append(slices.DeleteFunc(slices.Clone(c.spec.Env), func(kv string) bool { return strings.HasPrefix(kv, "CLAUDE_CONFIG_DIR=") }), "CLAUDE_CONFIG_DIR="+dir)
 	c.mirror = newMirror(c.store, dir, c.warn)
 	return remove, nil

@@ -187,7 +187,7 @@ func TestSessionStoreResume(t *testing.T) {
 	// With its own connection the agent finds the session itself.
 	var args []string
 	own := &parley.Options{Resume: someUUID, SessionStore: store, Dialer: transport.DialerFunc(func(_ context.Context, spec transport.Spec) (transport.Conn, error) {
-		args = spec.Args
+		args = spec.Args()
 		return nil, errors.New("no")
 	})}
 	ask(t.Context(), own, 0)

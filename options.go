@@ -201,7 +201,7 @@ type Options struct {
 	ControlTimeout time.Duration // for the response to other requests; 60 s
 	WriteTimeout   time.Duration // for the agent to read its input; 60 s
 	IdleTimeout    time.Duration // how long the agent may be silent in a turn while no callback runs; 30 min, negative means forever
-	CloseTimeout   time.Duration // for the agent to exit by itself after its input is closed; 5 s
+	CloseTimeout   time.Duration // for the agent to exit by itself after its input is closed, and again after Close stops it; 5 s
 	MaxLine        int           // longest line in bytes; 64 MiB
 	// MaxCallbacks is how many callbacks run concurrently; 1024. Further requests of the
 	// agent wait for one to return; up to 64 times as many may wait.

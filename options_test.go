@@ -22,6 +22,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/parleytest/parrot"
 	"github.com/parley-go/parley/parleytest/peer"
 	"github.com/parley-go/parley/session"
@@ -45,7 +46,11 @@ func dial(t *testing.T, opts parley.Options) (*launch, error) {
 	t.Helper()
 	var got *launch
 	opts.Dialer = transport.DialerFunc(func(_ context.Context, spec transport.Spec) (transport.Conn, error) {
-		got = &launch{Path: spec.Path, Dir: spec.Dir, Args: spec.Args, Env: map[string]string{}}
+		got = &launch{Path: spec.Path, Dir: spec.Dir, Args: spec.Args(), Env: map[string]string{}}
+		flags, err := cli.ParseSpec(spec.Words, spec.Flags)
+		if want, wantErr := cli.Parse(spec.Args()); !reflect.DeepEqual(flags, want) || !reflect.DeepEqual(err, wantErr) {
+			t.Errorf("the flags mean %+v, %v; their command line %q means %+v, %v", flags, err, spec.Args(), want, wantErr)
+		}
 		for _, kv := range spec.Env {
 			k, v, _ := strings.Cut(kv, "=")
 			got.Env[k] = v

@@ -2,7 +2,8 @@ package parley
 
 import (
 	"context"
-	"sync"
+
+	"github.com/parley-go/parley/internal/gate"
 )
 
 // A Pool keeps connected agents that wait for their first prompt, so that a conversation starts without delay. Each
@@ -13,9 +14,7 @@ type Pool struct {
 	cancel context.CancelFunc
 	ready  chan warm // has capacity for all agents that are being connected
 
-	mu      sync.Mutex // guards closed and starting while closed is false
-	closed  bool
-	working sync.WaitGroup
+	working gate.Gate // agents that are being connected
 }
 
 type warm struct {
@@ -40,11 +39,6 @@ func NewPool(size int, opts *Options) *Pool {
 
 // start connects one more agent, unless the pool is closed.
 func (p *Pool) start() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return
-	}
 	p.working.Go(func() {
 		opts := p.opts
 		c, err := Connect(p.ctx, &opts)
@@ -75,11 +69,9 @@ func (p *Pool) Get(ctx context.Context) (*Client, error) {
 
 // Close ends the agents that are still in the pool. Agents that [Pool.Get] returned keep running.
 func (p *Pool) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	idle := p.working.Close()
 	p.cancel()
-	p.working.Wait()
+	<-idle
 	for {
 		select {
 		case w := <-p.ready:

@@ -367,7 +367,7 @@ func (s *session) finish(err error) {
 	s.remove()
 	if s.cfg.mirror != nil {
 		if err := s.cfg.mirror.close(); err != nil {
-			s.warn(fmt.Errorf("parley: SessionStore did not take the end of the session: %w", err))
+			s.warn(fmt.Errorf("parley: SessionStore did not accept the end of the session: %w", err))
 		}
 	}
 	if closeErr != nil {
@@ -541,7 +541,7 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 	if ctx.Value(sessionKey{}) != s {
 		s.join()
 	}
-	s.cfg.asides.close()
+	s.cfg.asides.Close()
 	s.in.discard()
 	return err
 }
@@ -636,7 +636,7 @@ func (s *session) join() {
 	rest := make(chan struct{})
 	go func() {
 		s.running.Wait()
-		<-s.cfg.asides.close()
+		<-s.cfg.asides.Close()
 		close(rest)
 	}()
 	select {
@@ -1209,7 +1209,7 @@ func (s *session) initialize() error {
 	if err != nil {
 		return err
 	}
-	s.running.Go(func() {
+	await := func() {
 		// Our hooks may run before the response: that time does not count.
 		var handled int64
 		r, err := s.awaitUnless(context.Background(), req, id, answer, s.cfg.initTimeout, func() bool {
@@ -1240,7 +1240,16 @@ func (s *session) initialize() error {
 			s.initRaw = unique.Make(string(r.Response))
 		}
 		close(s.initialized)
-	})
+	}
+	s.mu.Lock()
+	live := s.calls != nil
+	if live {
+		s.running.Go(await)
+	}
+	s.mu.Unlock()
+	if !live { // the session has ended, so await does not wait
+		await()
+	}
 	return nil
 }
 

@@ -231,7 +231,7 @@ func (r *serverRun) enqueue(o *outgoing) error {
 		r.lost = true
 		r.mu.Unlock()
 		if first {
-			r.t.s.warn(fmt.Errorf("parley: the MCP server %q sends more than the agent takes: messages are lost", r.name))
+			r.t.s.warn(fmt.Errorf("parley: the MCP server %q sends more than the agent reads: messages are lost", r.name))
 		}
 		return rejected("the agent does not accept messages")
 	}
