@@ -71,10 +71,12 @@ func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMe
 	name := subtypeOf(c.Request)
 	var a *agentRun
 	pending := false
+	var before json.RawMessage
 	err := r.do(ctx, func(x *tx) error {
 		if r.lease == nil {
 			return ErrLocked
 		}
+		before = r.fold.request(name)
 		if now := r.agent; now != nil && !now.closing {
 			if pending = now.client == nil; !pending {
 				a = now
@@ -113,7 +115,36 @@ func (r *room) control(ctx context.Context, c Control, changes bool) (json.RawMe
 	defer r.post(context.Background(), func(*tx) error { a.calls--; return nil })
 	var resp json.RawMessage
 	err = a.client.Call(ctx, &wire.UnknownRequest{Name: name, Raw: c.Request}, &resp)
+	var refused *parley.ControlError
+	if errors.As(err, &refused) {
+		r.restoreSetting(ctx, c.Request, before, a)
+	}
 	return resp, err
+}
+
+// restoreSetting records that a setting is as before, because the agent refused a request.
+func (r *room) restoreSetting(ctx context.Context, request, before json.RawMessage, a *agentRun) {
+	name := subtypeOf(request)
+	if before == nil {
+		switch name {
+		case "set_permission_mode":
+			mode := wire.ModeDefault
+			if init, err := a.client.Initialized(); err == nil && init.CurrentPermissionMode != "" {
+				mode = init.CurrentPermissionMode
+			}
+			before = mustJSON(map[string]any{"subtype": name, "mode": mode})
+		case "set_model":
+			before = mustJSON(map[string]any{"subtype": name})
+		default:
+			return
+		}
+	}
+	r.do(context.WithoutCancel(ctx), func(x *tx) error {
+		if bytes.Equal(r.fold.request(name), request) { // nobody changed it since
+			x.append(KindControl, mustJSON(Control{By: Actor{Name: r.hub.cfg.Name}, Request: before}), nil)
+		}
+		return nil
+	})
 }
 
 // readOnly reports whether a control request changes nothing.

@@ -21,12 +21,13 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// writes is a turn with one call that needs permission.
+// writes is a turn with one call that needs permission. A model that is started again makes the
+// call only if its request has no result of it yet.
 func writes(file *string) func() *parleytest.Model {
 	return func() *parleytest.Model {
 		return parleytest.Script(
 			parleytest.FirstOf(
-				parleytest.Expect(parleytest.ToolResult("")).Say("Done."),
+				parleytest.Expect(parleytest.Body(`"tool_result"`)).Say("Done."),
 				parleytest.Say("I write it.").Call("Bash", map[string]string{"command": "echo once >> " + *file}),
 			),
 			parleytest.Say("Done."),
@@ -168,6 +169,45 @@ func mustJSON(t *testing.T, v any) json.RawMessage {
 		t.Fatal(err)
 	}
 	return raw
+}
+
+// gatedReads is a backend whose journals cannot be read before a gate opens.
+type gatedReads struct {
+	hub.Backend
+	gate chan struct{}
+}
+
+func (g gatedReads) Read(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[hub.Entry, error] {
+	return func(yield func(hub.Entry, error) bool) {
+		<-g.gate
+		g.Backend.Read(ctx, id, after, follow)(yield)
+	}
+}
+
+// TestSessionIsCreatedWhileOthersLookForIt checks that a session can be created while a call that
+// does not find it is still running.
+func TestSessionIsCreatedWhileOthersLookForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newRig(t, gatedReads{&hub.Memory{}, gate}, func() *parleytest.Model { return parleytest.Script().Model() }).start()
+		defer r.hub.Close()
+		const id = "22222222-2222-4222-8222-222222222222"
+		looked, created := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := r.hub.Session(id).Spec(t.Context(), ann); looked <- err }()
+		synctest.Wait()
+		go func() { _, err := r.hub.Create(t.Context(), ann, hub.Spec{ID: id, Cwd: r.dir}); created <- err }()
+		synctest.Wait()
+		close(gate)
+		if err := <-looked; !errors.Is(err, hub.ErrNotFound) {
+			t.Errorf("looking for it: %v", err)
+		}
+		if err := <-created; err != nil {
+			t.Errorf("creating it: %v", err)
+		}
+		if _, err := r.hub.Create(t.Context(), ann, hub.Spec{ID: id, Cwd: r.dir}); !errors.Is(err, hub.ErrExists) {
+			t.Errorf("creating it twice: %v", err)
+		}
+	})
 }
 
 // TestPromptsQueueAndAreAcceptedOnce checks that a prompt is accepted once, however often it is

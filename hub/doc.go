@@ -35,8 +35,8 @@
 // a frame.
 //
 // A session that another process holds can be watched, prompted, answered and interrupted. Its viewers receive
-// whole messages, and pieces if the backend is a [Broadcaster]. Calls that need its agent, such as Rewind, are passed
-// on if the backend is a [Caller], and return [ErrLocked] otherwise. Host always does.
+// whole messages, and pieces if the backend is a [Broadcaster]. Calls that need its agent, such as Rewind and
+// Host, are passed on if the backend is a [Caller], and return [ErrLocked] otherwise.
 //
 // # The journal
 //

@@ -33,6 +33,38 @@ var passable = map[string]func(ctx context.Context, s *Session, by Actor, args j
 		_, err := s.hub.Open(ctx, by, Spec{ID: s.id, Agent: agent})
 		return err
 	}),
+	"host": func(ctx context.Context, s *Session, by Actor, args json.RawMessage) (any, error) {
+		in, err := argument[hostCall](args)
+		if err != nil {
+			return nil, err
+		}
+		return s.admit(ctx, by, in)
+	},
+	"host_poll": func(ctx context.Context, s *Session, by Actor, args json.RawMessage) (any, error) {
+		in, err := argument[hostPoll](args)
+		if err != nil {
+			return nil, err
+		}
+		g, err := s.guest(by, in.Host)
+		if err != nil {
+			return nil, err
+		}
+		return g.poll(ctx, in.After)
+	},
+	"host_answer": with(func(_ context.Context, s *Session, by Actor, in hostAnswer) error {
+		g, err := s.guest(by, in.Host)
+		if err == nil {
+			g.answer(in)
+		}
+		return err
+	}),
+	"host_leave": with(func(ctx context.Context, s *Session, by Actor, in hostLeave) error {
+		g, err := s.guest(by, in.Host)
+		if err == nil {
+			err = g.seat.leavePlace(ctx, in.Permanently)
+		}
+		return err
+	}),
 }
 
 func argument[T any](args json.RawMessage) (v T, err error) { return v, json.Unmarshal(args, &v) }

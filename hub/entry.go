@@ -169,13 +169,10 @@ func parseQuick(line []byte) (e Entry, ok bool) {
 		return e, false
 	}
 	e.Kind = Kind(kind)
-	if s.skip(`,"time":`) {
-		text, ok := s.quoted()
-		t, err := time.Parse(timeFormat, text)
-		if !ok || err != nil {
+	if s.skip(`,"time":"`) {
+		if e.Time, ok = s.time(); !ok || !s.skip(`"`) {
 			return e, false
 		}
-		e.Time = t
 	}
 	if s.skip(`,"epoch":`) {
 		if e.Epoch, ok = s.number(); !ok {
@@ -224,6 +221,36 @@ func (s *scanner) number() (n uint64, ok bool) {
 	}
 	s.rest = s.rest[i:]
 	return n, i > 0
+}
+
+// time parses a time as timeFormat has it.
+func (s *scanner) time() (time.Time, bool) {
+	if len(s.rest) < len(timeFormat) {
+		return time.Time{}, false
+	}
+	var at [7]int // year, month, day, hour, minute, second, millisecond
+	part := 0
+	for i, want := range []byte(timeFormat) {
+		c := s.rest[i]
+		switch {
+		case '0' <= want && want <= '9':
+			if c < '0' || c > '9' {
+				return time.Time{}, false
+			}
+			at[part] = at[part]*10 + int(c-'0')
+		case c != want:
+			return time.Time{}, false
+		default:
+			part++
+		}
+	}
+	t := time.Date(at[0], time.Month(at[1]), at[2], at[3], at[4], at[5], at[6]*1e6, time.UTC)
+	// A time that does not exist, as the 31st of June, was changed to one that does.
+	_, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	ok := int(month) == at[1] && day == at[2] && hour == at[3] && minute == at[4] && second == at[5]
+	s.rest = s.rest[len(timeFormat):]
+	return t, ok
 }
 
 // quoted parses a string of plain characters.

@@ -12,7 +12,7 @@ var named = []struct {
 	err  error
 }{
 	{"not_found", ErrNotFound}, {"forbidden", ErrForbidden}, {"exists", ErrExists}, {"locked", ErrLocked}, {"not_shown", ErrNotShown},
-	{"changed", ErrChanged}, {"other_prompt", ErrOtherPrompt}, {"superseded", ErrSuperseded}, {"closed", ErrClosed},
+	{"changed", ErrChanged}, {"other_prompt", ErrOtherPrompt}, {"superseded", ErrSuperseded}, {"closed", ErrClosed}, {"no_host", errNoHost},
 }
 
 // A Failure is an error as JSON, for other processes. Its Err method returns an error with the same text, in

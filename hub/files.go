@@ -37,7 +37,8 @@ type Files struct {
 	// directory on a local disk. An idle process then does nothing at all.
 	Watch bool
 
-	changes changes
+	changes changes // of files
+	leases  changes // of lock files: they are closed
 
 	mu    sync.Mutex
 	ends  map[string]journalEnd // ends of the journals of sessions that are leased here
@@ -394,7 +395,7 @@ func look[T any](ctx context.Context, f *Files, id string, follow bool, yield fu
 		leave()
 		var changed <-chan struct{}
 		if leave = func() {}; f.Watch && follow && quiet > 0 {
-			changed, leave = f.changes.watch(filepath.Join(f.Dir, id))
+			changed, leave = f.changes.watch(filepath.Join(f.Dir, id), written)
 		}
 		if ctx.Err() == nil {
 			if goOn, err := more(func() { quiet = 0 }); err != nil {
@@ -569,6 +570,17 @@ func (f *Files) Lease(ctx context.Context, id string) (Lease, error) {
 	if err := os.MkdirAll(filepath.Join(f.Dir, id), 0o700); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
+	// The owner has the file open for writing: closing it wakes those who wait for the lease. A failed
+	// attempt wakes nobody.
+	probe, err := os.OpenFile(f.path(id, lockName), os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	err = filelock.Try(probe)
+	probe.Close()
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, ErrLocked
+	}
 	file, err := os.OpenFile(f.path(id, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -593,6 +605,15 @@ func (f *Files) Lease(ctx context.Context, id string) (Lease, error) {
 	}
 	f.ends[id] = journalEnd{size: -1}
 	return &fileLease{files: f, id: id, file: file}, nil
+}
+
+// leaseEnds returns a channel that is closed when the lease of a session may have ended, or nil if the
+// system cannot report that. Call stop when nobody waits for the channel any more.
+func (f *Files) leaseEnds(id string) (ended <-chan struct{}, stop func()) {
+	if !f.Watch {
+		return nil, func() {}
+	}
+	return f.leases.watch(filepath.Join(f.Dir, id), closed)
 }
 
 type fileLease struct {

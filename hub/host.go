@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley"
+	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -43,20 +44,37 @@ func (e *HeldError) Error() string {
 // ErrSuperseded means that another host took over.
 var ErrSuperseded = errors.New("hub: another host took the session over")
 
-// A Host is a program that is attached to a session and answers its agent's requests.
+// A Host is a program that is attached to a session and answers its agent's requests. It stays
+// attached when another process takes the session over.
 type Host struct {
-	by    Actor
+	s    *Session
+	id   string // identifies it in other processes
+	by   Actor
+	opts HostOptions
+	ctx  context.Context // ends with the host
+	stop context.CancelCauseFunc
+	left chan struct{} // closed when it is detached
+
+	mu sync.Mutex
+	at *place
+}
+
+// A place is where a host is attached: a room of this process, or another process.
+type place struct {
 	epoch uint64
-	opts  HostOptions
-	r     *room
-	ctx   context.Context // ends with the host
-	stop  context.CancelCauseFunc
-	leave sync.Once
+	ctx   context.Context // ends when the host is no longer attached there
+	leave func(ctx context.Context, permanently bool) error
 }
 
 // Epoch returns the number of the entry with which the host attached to the session. A
 // later host has a higher one.
-func (h *Host) Epoch() uint64 { return h.epoch }
+func (h *Host) Epoch() uint64 { return h.place().epoch }
+
+func (h *Host) place() *place {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at
+}
 
 // Done is closed when the host is no longer attached; [Host.Err] returns the reason.
 func (h *Host) Done() <-chan struct{} { return h.ctx.Done() }
@@ -72,9 +90,6 @@ func (h *Host) Err() error {
 
 // Host attaches a host to the session.
 func (s *Session) Host(ctx context.Context, by Actor, opts HostOptions) (*Host, error) {
-	if err := s.hub.check(ctx, by, s.id, MayDrive, "be the host"); err != nil {
-		return nil, err
-	}
 	if opts.Handle == nil {
 		return nil, errors.New("hub: HostOptions.Handle is required")
 	}
@@ -89,20 +104,109 @@ func (s *Session) Host(ctx context.Context, by Actor, opts HostOptions) (*Host, 
 		opts.Initialize = maps.Clone(opts.Initialize)
 		opts.Initialize[name] = line.Bytes()
 	}
+	h := &Host{s: s, id: session.NewID(), by: by, opts: opts, left: make(chan struct{})}
+	var err error
+	if h.at, err = h.attach(ctx, opts); err != nil {
+		return nil, err
+	}
+	h.ctx, h.stop = context.WithCancelCause(s.hub.ctx)
+	if !s.hub.start(h.stay) {
+		return nil, errors.Join(ErrClosed, h.at.leave(ctx, false))
+	}
+	return h, nil
+}
+
+// attach attaches the host here, or in the process that runs the session.
+func (h *Host) attach(ctx context.Context, opts HostOptions) (*place, error) {
+	seat, err := h.s.seatHost(ctx, h.by, opts)
+	if err != nil {
+		return h.hostElsewhere(ctx, err, opts)
+	}
+	return &place{seat.epoch, seat.ctx, seat.leavePlace}, nil
+}
+
+// hostRetry is how long a host that was detached waits between attempts to attach again.
+const hostRetry = 250 * time.Millisecond
+
+// stay keeps the host attached, wherever the session runs, until it is closed or superseded.
+func (h *Host) stay() {
+	defer close(h.left)
+	for at := h.at; ; {
+		select {
+		case <-at.ctx.Done():
+		case <-h.ctx.Done():
+			at.leave(context.WithoutCancel(h.ctx), false)
+			return
+		}
+		err := context.Cause(at.ctx)
+		for wait := hostRetry; err != nil; wait = min(2*wait, 5*time.Second) {
+			if held := (*HeldError)(nil); errors.As(err, &held) {
+				err = ErrSuperseded
+			}
+			for _, final := range []error{ErrSuperseded, ErrClosed, ErrNotFound, ErrForbidden} {
+				if errors.Is(err, final) {
+					h.stop(err)
+					return
+				}
+			}
+			select {
+			case <-time.After(wait):
+			case <-h.ctx.Done():
+				return
+			}
+			again := h.opts
+			again.TakeOver = false
+			at, err = h.attach(h.ctx, again)
+		}
+		h.mu.Lock()
+		h.at = at
+		h.mu.Unlock()
+	}
+}
+
+// Close detaches the host. Its hooks and tools stay registered, and wait until it comes
+// back.
+func (h *Host) Close() error {
+	h.stop(ErrClosed)
+	<-h.left
+	return nil
+}
+
+// Leave detaches the host for good and removes its registration.
+func (h *Host) Leave(ctx context.Context) error {
+	return errors.Join(h.place().leave(ctx, true), h.Close())
+}
+
+// A seat is the place of a host in a room.
+type seat struct {
+	by    Actor
+	epoch uint64
+	opts  HostOptions
+	r     *room
+	ctx   context.Context // ends when the host leaves it
+	stop  context.CancelCauseFunc
+	leave sync.Once
+}
+
+// seatHost attaches a host to the session in this process.
+func (s *Session) seatHost(ctx context.Context, by Actor, opts HostOptions) (*seat, error) {
+	if err := s.hub.check(ctx, by, s.id, MayDrive, "be the host"); err != nil {
+		return nil, err
+	}
 	for {
-		h, err := s.host(ctx, by, opts)
+		h, err := s.seatOnce(ctx, by, opts)
 		if !errors.Is(err, errReopen) {
 			return h, err
 		}
 	}
 }
 
-func (s *Session) host(ctx context.Context, by Actor, opts HostOptions) (*Host, error) {
+func (s *Session) seatOnce(ctx context.Context, by Actor, opts HostOptions) (*seat, error) {
 	r, err := s.hub.enter(ctx, s.id, nil) // until the host leaves
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{by: by, opts: opts, r: r}
+	h := &seat{by: by, opts: opts, r: r}
 	h.ctx, h.stop = context.WithCancelCause(r.ctx)
 	err = r.do(ctx, func(x *tx) error {
 		if r.lease == nil && r.fold.owner != "" {
@@ -130,7 +234,7 @@ func (s *Session) host(ctx context.Context, by Actor, opts HostOptions) (*Host, 
 }
 
 // detach removes the host from its room.
-func (h *Host) detach() {
+func (h *seat) detach() {
 	h.leave.Do(func() {
 		h.r.do(context.Background(), func(*tx) error {
 			if h.r.host == h {
@@ -142,27 +246,23 @@ func (h *Host) detach() {
 	})
 }
 
-// Close detaches the host. Its hooks and tools stay registered, and wait until it comes
-// back.
-func (h *Host) Close() error {
+// leavePlace detaches the host, and removes its registration if it leaves permanently.
+func (h *seat) leavePlace(ctx context.Context, permanently bool) (err error) {
+	if permanently {
+		err = h.r.do(ctx, func(x *tx) error {
+			if h.r.host == h {
+				x.append(KindHost, mustJSON(HostChange{By: h.by}), nil)
+			}
+			return nil
+		})
+	}
 	h.stop(ErrClosed)
 	h.detach()
-	return nil
-}
-
-// Leave detaches the host for good and removes its registration.
-func (h *Host) Leave(ctx context.Context) error {
-	err := h.r.do(ctx, func(x *tx) error {
-		if h.r.host == h {
-			x.append(KindHost, mustJSON(HostChange{By: h.by}), nil)
-		}
-		return nil
-	})
-	return errors.Join(err, h.Close())
+	return err
 }
 
 // setHost changes the attached host, and forwards the open questions to it.
-func (r *room) setHost(h *Host) {
+func (r *room) setHost(h *seat) {
 	r.host, r.fold.dirty = h, true
 	if r.hostChanged != nil {
 		close(r.hostChanged)
@@ -183,7 +283,7 @@ type hostAsk struct {
 }
 
 // forward sends the question to a host.
-func (w *hostAsk) forward(h *Host) {
+func (w *hostAsk) forward(h *seat) {
 	if h == nil {
 		return
 	}
@@ -222,7 +322,7 @@ func (a *agentRun) askHost(ctx context.Context, req *wire.ControlRequest) (json.
 	defer timer.Stop()
 	waiting := Waiting{Kind: "host", ID: req.RequestID, About: aboutRequest(req.Request), Expires: &expires}
 	for {
-		var h *Host
+		var h *seat
 		var changed <-chan struct{}
 		err := r.do(ctx, func(*tx) error {
 			if r.fold.host == nil {
@@ -286,7 +386,7 @@ func callsTool(req wire.Request) bool {
 
 // handle calls the host's handler. answered is false if the host went away in the
 // meantime.
-func (h *Host) handle(ctx context.Context, req *wire.ControlRequest) (resp json.RawMessage, err error, answered bool) {
+func (h *seat) handle(ctx context.Context, req *wire.ControlRequest) (resp json.RawMessage, err error, answered bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()

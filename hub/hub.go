@@ -85,6 +85,7 @@ type Hub struct {
 	// For lists: the states of sessions that are not open, and the watchers of all sessions.
 	summaries map[string]*summary
 	watchers  map[*watcher]bool
+	guests    map[string]*guest // hosts that are attached through other processes
 }
 
 // New starts a hub. Sessions that have work to do continue.
@@ -104,7 +105,7 @@ func New(cfg Config) (*Hub, error) {
 	if cfg.ViewerBytes <= 0 {
 		cfg.ViewerBytes = 1 << 20
 	}
-	h := &Hub{cfg: cfg, rooms: map[string]*room{}, summaries: map[string]*summary{}, watchers: map[*watcher]bool{}}
+	h := &Hub{cfg: cfg, rooms: map[string]*room{}, summaries: map[string]*summary{}, watchers: map[*watcher]bool{}, guests: map[string]*guest{}}
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
 	h.schedules = &scheduler{hub: h}
 	if c, ok := cfg.Backend.(Caller); ok {
@@ -177,6 +178,16 @@ func (h *Hub) check(ctx context.Context, by Actor, id string, need Rights, what 
 	return ErrNotFound
 }
 
+// start starts a goroutine that ends with the hub. It reports false if the hub is closed.
+func (h *Hub) start(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.work.Go(f)
+	}
+	return !h.closed
+}
+
 // poke opens a session, unless it is open, so that it does its work.
 func (h *Hub) poke(id string) {
 	err := h.in(h.ctx, id, func(*room) error { return nil })
@@ -202,13 +213,21 @@ func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, err
 		r := h.rooms[id]
 		if r == nil {
 			r = &room{hub: h, id: id, ops: make(chan *op), done: make(chan struct{}), opened: make(chan struct{}), fold: newFold(),
-				logLeases: map[string]*journalLease{}, viewers: map[*viewer]bool{}, waiters: map[string]chan *Answer{}, expiring: map[string]time.Time{}, hostAsks: map[string]*hostAsk{}, nudge: make(chan struct{}, 1)}
+				logLeases: map[string]*journalLease{}, viewers: map[*viewer]bool{}, progress: map[string]json.RawMessage{}, waiters: map[string]chan *Answer{}, expiring: map[string]time.Time{}, hostAsks: map[string]*hostAsk{}, nudge: make(chan struct{}, 1)}
 			r.ctx, r.stop = context.WithCancelCause(h.ctx)
 			h.rooms[id] = r
 			h.work.Go(func() { r.run(create) })
 		} else if create != nil && !r.leaving {
 			h.mu.Unlock()
-			return nil, ErrExists
+			select {
+			case <-r.opened:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			if r.err == nil {
+				return nil, ErrExists
+			}
+			continue // a call that looked for the session did not find it
 		}
 		if r.leaving {
 			h.mu.Unlock()
@@ -461,6 +480,9 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 		r.viewers[v] = true
 		v.from, upTo, first = r.fold.n, r.fold.n, r.fold.first
 		v.put(r.stateEvent())
+		for _, data := range r.progress {
+			v.put(Entry{Kind: KindLive, Data: data})
+		}
 		return nil
 	})
 	if errors.Is(err, errReopen) {

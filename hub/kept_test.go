@@ -2,6 +2,7 @@ package hub
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 )
 
@@ -56,6 +57,49 @@ func TestSubagentInTheBackgroundIsNoTurn(t *testing.T) {
 		f.add(&Entry{N: f.n + 1, Kind: KindFrame, Data: json.RawMessage(c.message)})
 		if got := f.state().Phase; got != c.want {
 			t.Errorf("after %s: %s, want %s", c.message, got, c.want)
+		}
+	}
+}
+
+// TestResultSpendsAnswer checks that the answer to a question applies to no other call after its call has a result.
+func TestResultSpendsAnswer(t *testing.T) {
+	for n := 1; n <= 2; n++ {
+		f := &fold{asks: map[string]*askState{}}
+		for i := range n {
+			id := fmt.Sprint("ask", i)
+			f.asks[id], f.unspent = &askState{Ask: Ask{ID: id, ToolUseID: fmt.Sprint("call", i), Diff: "+a"}}, append(f.unspent, id)
+		}
+		f.spend(json.RawMessage(`{"message":{"content":"text"}}`))
+		f.spend(json.RawMessage(`{"message":{"content":[{"type":"text","tool_use_id":"call0"},{"type":"tool_result","tool_use_id":"other"}]}}`))
+		if len(f.unspent) != n {
+			t.Errorf("of %d answers %d are left before the result", n, len(f.unspent))
+		}
+		f.spend(json.RawMessage(`{"message":{"content":[{"type":"tool_result","tool_use_id":"call0"}]}}`))
+		if len(f.unspent) != n-1 || f.asks["ask0"].Diff != "" {
+			t.Errorf("of %d answers %v are left after a result, diff %q", n, f.unspent, f.asks["ask0"].Diff)
+		}
+	}
+}
+
+// TestOutputOfEndedCallIsForgotten checks which entries drop the last output of a running call.
+func TestOutputOfEndedCallIsForgotten(t *testing.T) {
+	for _, test := range []struct {
+		of   Kind
+		data string
+		left int
+	}{
+		{KindFrame, `{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"call0"}]}}`, 1},
+		{KindFrame, `{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"other"}]}}`, 2},
+		{KindFrame, `{"type":"assistant"}`, 2},
+		{KindFrame, `{"type":"system"}`, 2},
+		{KindFrame, `{"type":"result"}`, 0},
+		{KindEnded, `{}`, 0},
+		{KindAnswer, `{}`, 2},
+	} {
+		r := &room{progress: map[string]json.RawMessage{"call0": nil, "call1": nil}}
+		r.forgetProgress(&Entry{Kind: test.of, Data: json.RawMessage(test.data)})
+		if len(r.progress) != test.left {
+			t.Errorf("after %s %s the output of %d calls is left, want %d", test.of, test.data, len(r.progress), test.left)
 		}
 	}
 }

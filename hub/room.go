@@ -1,9 +1,11 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -43,19 +45,20 @@ type room struct {
 	records     recordLogs
 	logLeases   map[string]*journalLease // by the id of the agent's session
 	viewers     map[*viewer]bool
-	waiters     map[string]chan *Answer // channels that wait for answers, by question
-	expiring    map[string]time.Time    // when to retry denying an expired question
-	agent       *agentRun               // nil if there is none
-	attempts    int                     // how often the agent failed since the last result
-	lastError   string                  // why the agent ended last
-	startAt     time.Time               // when it may be restarted
-	draining    bool                    // the hub is closing
-	host        *Host                   // the attached host, if any
-	hostChanged chan struct{}           // closed when the host changes; nil if nobody waits for that
-	hostAsks    map[string]*hostAsk     // open questions, by id
-	work        sync.WaitGroup          // goroutines that end with ctx
-	nudge       chan struct{}           // holds a token if the room should check whether it is still needed
-	broken      error                   // the journal can no longer be written, or another process owns the session
+	progress    map[string]json.RawMessage // the last output of calls that run, by their ids: see noteProgress
+	waiters     map[string]chan *Answer    // channels that wait for answers, by question
+	expiring    map[string]time.Time       // when to retry denying an expired question
+	agent       *agentRun                  // nil if there is none
+	attempts    int                        // how often the agent failed since the last result
+	lastError   string                     // why the agent ended last
+	startAt     time.Time                  // when it may be restarted
+	draining    bool                       // the hub is closing
+	host        *seat                      // the attached host, if any
+	hostChanged chan struct{}              // closed when the host changes; nil if nobody waits for that
+	hostAsks    map[string]*hostAsk        // open questions, by id
+	work        sync.WaitGroup             // goroutines that end with ctx
+	nudge       chan struct{}              // holds a token if the room should check whether it is still needed
+	broken      error                      // the journal can no longer be written, or another process owns the session
 }
 
 // An op is a function that the room's goroutine calls.
@@ -115,6 +118,7 @@ func (x *tx) live(data json.RawMessage) {
 	if b, ok := x.r.hub.cfg.Backend.(Broadcaster); ok && x.r.lease != nil {
 		b.Broadcast(x.r.id, data)
 	}
+	x.r.noteProgress(data)
 	if len(x.r.viewers) > 0 {
 		x.events = append(x.events, Entry{Kind: KindLive, Data: data})
 	}
@@ -156,7 +160,8 @@ func (r *room) post(ctx context.Context, f func(*tx) error) {
 const batchLimit = 256
 
 const (
-	// leaseRetry is how often a room tries to get a lease that another process has.
+	// leaseRetry is how often a room tries to get a lease that another process has, if the backend
+	// cannot report its end, and otherwise how long it waits after such a report.
 	leaseRetry = time.Second
 	// followRetry is how long a room waits before it reopens a session whose journal it could not
 	// follow.
@@ -166,10 +171,11 @@ const (
 // run is the room's goroutine.
 func (r *room) run(create *Created) {
 	defer close(r.done)
-	r.err = r.open(r.ctx, create)
+	if r.err = r.open(r.ctx, create); r.err != nil {
+		r.hub.forgetRoom(r) // before anybody knows the error: who retries enters another room
+	}
 	close(r.opened)
 	if r.err != nil {
-		r.hub.forgetRoom(r)
 		r.stop(r.err) // do not let callers with an op wait
 		return
 	}
@@ -177,11 +183,18 @@ func (r *room) run(create *Created) {
 	defer r.close()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
+	files, _ := r.hub.cfg.Backend.(*Files)
+	var ended <-chan struct{} // the lease of the other process may have ended
+	leave := func() {}
+	defer func() { leave() }()
 	for r.broken == nil {
-		if r.lease != nil {
+		switch {
+		case r.lease != nil:
 			tick.Reset(r.manage())
-		} else {
-			tick.Reset(leaseRetry)
+		case ended == nil: // otherwise the timer was set when the watch began
+			if tick.Reset(leaseRetry); files != nil {
+				ended, leave = files.leaseEnds(r.id)
+			}
 		}
 		if r.hub.leaveRoom(r) {
 			return
@@ -207,6 +220,9 @@ func (r *room) run(create *Created) {
 			if r.lease == nil {
 				r.tryLease()
 			}
+		case <-ended:
+			leave()
+			ended, leave = nil, func() {}
 		case <-r.nudge:
 		case <-lost:
 			r.broken = ErrLocked
@@ -263,6 +279,35 @@ func (r *room) trimInbox(ctx context.Context, last uint64) {
 	}
 }
 
+// noteProgress keeps the last output of a call that runs, for viewers that attach later: the call may print nothing
+// more for a long time.
+func (r *room) noteProgress(data json.RawMessage) {
+	if wire.PeekType(data) != "tool_progress" {
+		return
+	}
+	var p struct {
+		ToolUseID string `json:"tool_use_id"`
+		Output    string `json:"output"`
+	}
+	if json.Unmarshal(data, &p) == nil && p.Output != "" {
+		r.progress[p.ToolUseID] = data
+	}
+}
+
+// forgetProgress drops the output of calls that have ended.
+func (r *room) forgetProgress(e *Entry) {
+	if len(r.progress) == 0 || e.Kind != KindFrame && e.Kind != KindEnded {
+		return
+	}
+	switch wire.PeekType(e.Data) {
+	case "user":
+		maps.DeleteFunc(r.progress, func(id string, _ json.RawMessage) bool { return bytes.Contains(e.Data, []byte(id)) })
+	case "assistant", "system":
+	default:
+		clear(r.progress)
+	}
+}
+
 // deliver sends events to all viewers, and then the state if it changed.
 func (r *room) deliver(events []Entry) {
 	if r.fold.dirty {
@@ -271,6 +316,9 @@ func (r *room) deliver(events []Entry) {
 		if len(r.viewers) > 0 {
 			events = append(events, r.stateEvent())
 		}
+	}
+	for i := range events {
+		r.forgetProgress(&events[i])
 	}
 	for v := range r.viewers {
 		for _, e := range events {
@@ -350,7 +398,9 @@ func (r *room) read(ctx context.Context) (frames map[string]bool, err error) {
 			return nil, err
 		}
 		r.apply(&e)
-		frames[e.shows()] = true
+		if uuid := e.shows(); uuid != "" {
+			frames[uuid] = true
+		}
 	}
 	return frames, nil
 }
@@ -595,7 +645,9 @@ func (r *room) catchUp(ctx context.Context, agentID, covered string, load func(c
 		if err != nil {
 			return nil, err
 		}
-		frames[e.shows()] = true
+		if uuid := e.shows(); uuid != "" {
+			frames[uuid] = true
+		}
 	}
 	records, err := load(ctx, agentID)
 	if err != nil {
@@ -618,7 +670,7 @@ func (r *room) agentRecords(ctx context.Context, id string) ([]json.RawMessage, 
 			if err != nil {
 				return nil, err
 			}
-			if key := parseLog(e.Log); e.Kind == KindRecord && key.Session == id && key.Sub == "" {
+			if key := session.ParseKey(e.Log); e.Kind == KindRecord && key.Session == id && key.Sub == "" {
 				records = append(records, e.Data)
 			}
 		}

@@ -514,3 +514,55 @@ func TestAgentAwayIsShown(t *testing.T) {
 		}
 	})
 }
+
+// TestLateViewerSeesRunningOutput checks that a viewer who attaches while a command runs receives what it printed last,
+// although it prints nothing more, and that nobody receives it after the command has ended.
+func TestLateViewerSeesRunningOutput(t *testing.T) {
+	r := newRig(t, &hub.Memory{}, func() *parleytest.Model {
+		return parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "echo halfway; until [ -e go ]; do sleep 0.01; done"}), parleytest.Say("Done.")).Model()
+	})
+	agent := r.cfg.Agent
+	r.cfg.Agent = func(ctx context.Context, start hub.Start) (*parley.Options, error) {
+		opts, err := agent(ctx, start)
+		opts.AllowedTools = []string{"Bash"}
+		return opts, err
+	}
+	r.start()
+	defer r.hub.Close()
+	s := r.create()
+	// next receives events until ok accepts one; the command takes real time.
+	next := func(w *watch, ok func(hub.Entry) bool) hub.Entry {
+		for e := range w.events {
+			if w.all = append(w.all, e); ok(e) {
+				return e
+			}
+		}
+		t.Fatalf("the events end after %s", w.kinds())
+		return hub.Entry{}
+	}
+	printed := func(e hub.Entry) bool { return e.Kind == hub.KindLive && strings.Contains(string(e.Data), `"halfway`) }
+	idle := func(e hub.Entry) bool { return e.Kind == hub.KindState && state(e).Phase == hub.Idle }
+	first := attach(t, s, ann, 0)
+	next(first, idle)
+	prompt(t, s, "Run it.")
+	next(first, printed)
+	late := attach(t, s, ann, 0)
+	next(late, printed)
+	if err := os.WriteFile(filepath.Join(r.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := data[wire.Result](t, next(first, func(e hub.Entry) bool { return typeOf(e) == "result" }))
+	if st := state(next(first, idle)); res.TotalCostUSD == 0 || st.CostUSD != res.TotalCostUSD {
+		t.Errorf("the state has the cost %v, want that of the result, %v", st.CostUSD, res.TotalCostUSD)
+	}
+	last := attach(t, s, ann, 0)
+	next(last, idle)
+	for _, w := range []*watch{first, late, last} {
+		w.cancel()
+		for range w.events {
+		}
+	}
+	if slices.ContainsFunc(last.all, printed) {
+		t.Error("the output of a command that has ended is sent as its progress")
+	}
+}

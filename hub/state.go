@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -33,10 +34,14 @@ type fold struct {
 	resumeAt string            // the message after which the conversation continues after a rewind
 	covered  string            // the last record whose frame was trimmed
 	sticky   []json.RawMessage // requests that apply until the next one of their kind, in order
+	settings settings          // of sticky
+	echoes   []string          // modes that were requested and that the agent has not reported yet, in order
 	granted  []json.RawMessage // rule changes that answers made for the session, in order
 	problem  string
 	title    string
 	archived bool
+	cost     float64 // of all turns
+	total    float64 // in the last result
 
 	since time.Time
 	phase Phase
@@ -105,7 +110,10 @@ func (f *fold) add(e *Entry) {
 		}
 	case KindControl:
 		if c := decode[Control](e); c != nil {
-			f.control(c.Request)
+			before := f.settings.mode
+			if f.control(c.Request); f.settings.mode != before {
+				f.echoes = append(f.echoes, f.settings.mode)
+			}
 		}
 	case KindHost:
 		if h := decode[HostChange](e); h != nil {
@@ -194,7 +202,7 @@ func (f *fold) grant(response json.RawMessage) {
 // trimmed returns the state from the entries below a number that is needed after they are
 // removed. The session is idle.
 func (f *fold) trimmed(before uint64) *Trimmed {
-	t := &Trimmed{Before: before, Created: f.created, Session: f.agentID, Title: f.title, Item: f.item, Sticky: f.sticky, Granted: f.granted, Host: f.host, HostN: f.hostN, Rewound: f.resumeAt, Archived: f.archived}
+	t := &Trimmed{Before: before, Created: f.created, Session: f.agentID, Title: f.title, Item: f.item, Sticky: f.sticky, Granted: f.granted, Host: f.host, HostN: f.hostN, Rewound: f.resumeAt, Archived: f.archived, Cost: f.cost, Total: f.total}
 	for uuid, p := range f.prompts {
 		if p.n < before {
 			t.Prompts = append(t.Prompts, uuid)
@@ -211,6 +219,11 @@ func (f *fold) restore(t *Trimmed) {
 	}
 	f.covered, f.granted = t.Record, t.Granted
 	f.agentID, f.title, f.item, f.sticky, f.resumeAt, f.archived = t.Session, t.Title, max(f.item, t.Item), t.Sticky, t.Rewound, t.Archived
+	f.cost, f.total = t.Cost, t.Total
+	f.settings, f.echoes = settings{}, nil
+	for _, request := range f.sticky {
+		f.settings.apply(request)
+	}
 	if f.host, f.hostN = t.Host, t.HostN; f.first > 0 {
 		f.first = max(f.first, min(t.Before, f.n))
 	}
@@ -238,11 +251,15 @@ func (f *fold) frame(e *Entry) {
 	switch wire.PeekType(e.Data) {
 	case "assistant":
 		// It may be from a turn that ended long ago, outside, or from a subagent in the
-		// background.
+		// background. Most messages are in the middle of a turn: opening a session with
+		// thousands of them waits for this.
+		if e.Recovered || f.midTurn {
+			return
+		}
 		var m struct {
 			Parent string `json:"parent_tool_use_id"`
 		}
-		if json.Unmarshal(e.Data, &m); !e.Recovered && m.Parent == "" {
+		if json.Unmarshal(e.Data, &m); m.Parent == "" {
 			f.begin()
 		}
 		return
@@ -271,9 +288,7 @@ func (f *fold) frame(e *Entry) {
 			f.begin()
 		}
 	case *wire.Status:
-		if m.PermissionMode != "" { // no matter what changed it: a person, an answer, the end of a plan
-			f.control(mustJSON(map[string]any{"subtype": "set_permission_mode", "mode": m.PermissionMode}))
-		}
+		f.reportedMode(string(m.PermissionMode))
 	case *wire.Result:
 		if m.IsReplay {
 			return
@@ -285,6 +300,12 @@ func (f *fold) frame(e *Entry) {
 		for _, id := range append(slices.Clone(f.running), ids...) { // everything that joined the turn ends with it
 			f.finish(id)
 		}
+		// Totals accumulate from the start of the agent's session, which may have started more than once.
+		if m.TotalCostUSD >= f.total {
+			f.cost -= f.total
+		}
+		f.cost += m.TotalCostUSD
+		f.total = m.TotalCostUSD
 		f.endTurn()
 	case *wire.TaskStarted:
 		if m.IsBackgrounded == nil || *m.IsBackgrounded {
@@ -372,6 +393,45 @@ func (f *fold) finish(uuid string) {
 	f.queue, f.running, f.dirty = without(f.queue, uuid), without(f.running, uuid), true
 }
 
+// settings are the settings of the agent that requests have changed.
+type settings struct{ mode, model, effort string }
+
+// apply applies a control request.
+func (s *settings) apply(request json.RawMessage) {
+	var r struct {
+		Subtype, Mode, Model string
+		Settings             map[string]json.RawMessage
+	}
+	json.Unmarshal(request, &r)
+	switch r.Subtype {
+	case "set_permission_mode":
+		s.mode = cmp.Or(r.Mode, s.mode)
+	case "set_model":
+		s.model = cmp.Or(r.Model, "default")
+	case "apply_flag_settings":
+		if level, ok := r.Settings["effortLevel"]; ok {
+			if s.effort = "default"; json.Unmarshal(level, &s.effort) == nil {
+				s.effort = cmp.Or(s.effort, "default")
+			}
+		}
+	}
+}
+
+// reportedMode applies a mode that the agent reported. An agent responds to a request for a mode first
+// and reports it later, when the next mode may have been requested already.
+func (f *fold) reportedMode(mode string) {
+	if mode == "" {
+		return
+	}
+	i := slices.Index(f.echoes, mode)
+	if f.echoes = f.echoes[i+1:]; i < 0 {
+		f.echoes = nil // a change by an answer, or by the end of a plan
+	}
+	if len(f.echoes) == 0 {
+		f.control(mustJSON(map[string]any{"subtype": "set_permission_mode", "mode": mode}))
+	}
+}
+
 // control applies a control request that was sent to the agent.
 func (f *fold) control(request json.RawMessage) {
 	var r struct {
@@ -379,6 +439,10 @@ func (f *fold) control(request json.RawMessage) {
 		Title   string
 	}
 	json.Unmarshal(request, &r)
+	before := f.settings
+	if f.settings.apply(request); f.settings != before {
+		f.dirty = true
+	}
 	switch r.Subtype {
 	case "interrupt", "end_session":
 		f.stopped = true
@@ -389,6 +453,15 @@ func (f *fold) control(request json.RawMessage) {
 	case "rename_session":
 		f.title, f.dirty = r.Title, true
 	}
+}
+
+// request returns the request that set the mode, the model or the limit of thinking, nil if none did.
+func (f *fold) request(name string) json.RawMessage {
+	i := slices.IndexFunc(f.sticky, func(old json.RawMessage) bool { return name != "apply_flag_settings" && subtypeOf(old) == name })
+	if i < 0 {
+		return nil
+	}
+	return f.sticky[i]
 }
 
 func subtypeOf(request json.RawMessage) string {
@@ -413,7 +486,8 @@ func (f *fold) rephase(at time.Time) {
 
 // state returns the state that viewers see.
 func (f *fold) state() *State {
-	s := &State{Phase: f.phase, Since: f.since, N: f.n, Queued: slices.Clone(f.queue), Tasks: slices.Clone(f.tasks), Title: f.title, Archived: f.archived, Problem: f.problem}
+	s := &State{Phase: f.phase, Since: f.since, N: f.n, Queued: slices.Clone(f.queue), Tasks: slices.Clone(f.tasks), Title: f.title, Archived: f.archived, CostUSD: f.cost, Problem: f.problem,
+		Mode: f.settings.mode, Model: f.settings.model, Effort: f.settings.effort}
 	if c := f.created; c != nil {
 		s.Cwd, s.Session, s.Worktree, s.by = c.Cwd, f.agentID, c.Worktree, c.By
 	}

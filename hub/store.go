@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/parley-go/parley/session"
@@ -44,13 +43,6 @@ func (l *recordLogs) add(e *Entry) {
 	} else {
 		log.modified = e.Time
 	}
-}
-
-// parseLog is the inverse of [session.Key.String].
-func parseLog(name string) (key session.Key) {
-	key.Project, name, _ = strings.Cut(name, "/")
-	key.Session, key.Sub, _ = strings.Cut(name, "/")
-	return key
 }
 
 // store returns the store that keeps the records of an agent in the session's journal,
@@ -129,7 +121,7 @@ func (s *journalStore) each(ctx context.Context, f func(session.Key, *recordLog)
 	}
 	return s.r.do(ctx, func(*tx) error {
 		for name, log := range s.r.records {
-			f(parseLog(name), log)
+			f(session.ParseKey(name), log)
 		}
 		return nil
 	})
@@ -163,7 +155,7 @@ func (s *journalStore) Delete(ctx context.Context, key session.Key) error {
 	}
 	return s.write(ctx, func(x *tx) error {
 		for name := range maps.Clone(s.r.records) {
-			k := parseLog(name)
+			k := session.ParseKey(name)
 			if k == key || key.Sub == "" && k.Project == key.Project && k.Session == key.Session {
 				s.r.records.add(x.append(KindRecord, json.RawMessage("null"), func(e *Entry) { e.Log = name }))
 			}

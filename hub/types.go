@@ -222,7 +222,9 @@ type Trimmed struct {
 	HostN    uint64            `json:"host_n,omitempty"`
 	Rewound  string            `json:"rewound,omitempty"`
 	Archived bool              `json:"archived,omitempty"`
-	Record   string            `json:"record,omitempty"` // the last record that had a frame
+	Cost     float64           `json:"cost,omitempty"`       // of all turns
+	Total    float64           `json:"total_cost,omitempty"` // in the last result
+	Record   string            `json:"record,omitempty"`     // the last record that had a frame
 }
 
 // A Phase is the activity of a session.
@@ -255,8 +257,15 @@ type State struct {
 	Owner string `json:"owner,omitempty"`
 	// Host is the attached host, if there is one.
 	Host *HostState `json:"host,omitempty"`
+	// CostUSD is the cost of all turns that have ended.
+	CostUSD float64 `json:"cost_usd,omitempty"`
 	// Problem is the reason why the agent cannot be started, if it cannot.
 	Problem string `json:"problem,omitempty"`
+	// Mode, Model and Effort are the settings of the agent that were changed in this session, by a
+	// control request or, the mode, by the agent. Empty means the setting that it started with.
+	Mode   string `json:"mode,omitempty"`
+	Model  string `json:"model,omitempty"`
+	Effort string `json:"effort,omitempty"`
 
 	by Actor // the actor that created it
 }

@@ -15,6 +15,13 @@ var localSystems = map[int64]bool{
 	unix.TMPFS_MAGIC: true, unix.OVERLAYFS_SUPER_MAGIC: true, 0x2FC12FC1: true, // ZFS
 }
 
+// Events of a directory that wake those who wait.
+const (
+	written = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | gone // a file changes
+	closed  = unix.IN_CLOSE_WRITE | gone                                                 // a file that was open for writing is closed
+	gone    = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+)
+
 // changes reports changes of directories, with one instance of inotify. It runs only while somebody
 // waits.
 type changes struct {
@@ -30,9 +37,9 @@ type change struct {
 	done    chan struct{} // closed by the change
 }
 
-// watch returns a channel that is closed when something in a directory changes, or nil if the system
-// cannot report that. Call stop when nobody waits for the channel any more.
-func (c *changes) watch(dir string) (changed <-chan struct{}, stop func()) {
+// watch returns a channel that is closed by the next of the events in a directory, or nil if the system
+// cannot report them. All calls have the same events. Call stop when nobody waits for the channel any more.
+func (c *changes) watch(dir string, events uint32) (changed <-chan struct{}, stop func()) {
 	var system unix.Statfs_t
 	if unix.Statfs(dir, &system) != nil || !localSystems[int64(system.Type)] {
 		return nil, func() {}
@@ -41,7 +48,7 @@ func (c *changes) watch(dir string) (changed <-chan struct{}, stop func()) {
 	defer c.mu.Unlock()
 	w := c.dirs[dir]
 	if w == nil {
-		if w = c.add(dir); w == nil {
+		if w = c.add(dir, events); w == nil {
 			return nil, func() {}
 		}
 	}
@@ -50,7 +57,7 @@ func (c *changes) watch(dir string) (changed <-chan struct{}, stop func()) {
 }
 
 // add starts to watch a directory. The caller holds mu.
-func (c *changes) add(dir string) *change {
+func (c *changes) add(dir string, events uint32) *change {
 	if c.file == nil {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 		if err != nil {
@@ -60,7 +67,7 @@ func (c *changes) add(dir string) *change {
 		go c.read(c.file)
 	}
 	wd, err := c.control(func(fd int) (int, error) {
-		return unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_ONLYDIR)
+		return unix.InotifyAddWatch(fd, dir, events|unix.IN_ONLYDIR)
 	})
 	if err != nil {
 		c.closeUnused()

@@ -5,4 +5,6 @@ package hub
 // changes reports no changes: files are polled on this system.
 type changes struct{}
 
-func (*changes) watch(string) (changed <-chan struct{}, stop func()) { return nil, func() {} }
+const written, closed = 0, 0
+
+func (*changes) watch(string, uint32) (changed <-chan struct{}, stop func()) { return nil, func() {} }

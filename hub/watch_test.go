@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func TestWatchReplacesPolling(t *testing.T) {
 func TestWatchSeesTheEndOfADirectory(t *testing.T) {
 	var c changes
 	dir := t.TempDir() + "/s"
-	if changed, _ := c.watch(dir); changed != nil {
+	if changed, _ := c.watch(dir, written); changed != nil {
 		t.Error("a missing directory is watched")
 	}
 	for name, end := range map[string]func() error{
@@ -74,8 +75,8 @@ func TestWatchSeesTheEndOfADirectory(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		changed, stop := c.watch(dir)
-		again, stopAgain := c.watch(dir)
+		changed, stop := c.watch(dir, written)
+		again, stopAgain := c.watch(dir, written)
 		if changed == nil || again != changed {
 			t.Fatalf("%s: two waiters of one directory have %v and %v", name, changed, again)
 		}
@@ -88,5 +89,42 @@ func TestWatchSeesTheEndOfADirectory(t *testing.T) {
 		if c.file != nil {
 			t.Errorf("%s: the directory is still watched", name)
 		}
+	}
+}
+
+// TestFailedLeaseWakesNobody waits for the lease of another process: its end wakes the waiter, and a
+// failed attempt to get it does not. Otherwise two waiters would wake each other forever.
+func TestFailedLeaseWakesNobody(t *testing.T) {
+	const id, other = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+	dir := t.TempDir()
+	owner, waiter := &Files{Dir: dir}, &Files{Dir: dir, Watch: true}
+	lease := func(id string) Lease {
+		l, err := owner.Lease(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	mine, later := lease(id), lease(other)
+	ended, stop := waiter.leaseEnds(id)
+	defer stop()
+	sentinel, stopSentinel := waiter.leaseEnds(other)
+	defer stopSentinel()
+	if _, err := waiter.Lease(t.Context(), id); !errors.Is(err, ErrLocked) {
+		t.Fatalf("a second lease: %v, want %v", err, ErrLocked)
+	}
+	later.Close()
+	<-sentinel // the system reports in order
+	select {
+	case <-ended:
+		t.Error("a failed attempt looks like the end of the lease")
+	default:
+	}
+	mine.Close()
+	<-ended
+	if l, err := waiter.Lease(t.Context(), id); err != nil {
+		t.Error(err)
+	} else {
+		l.Close()
 	}
 }

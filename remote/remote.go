@@ -57,7 +57,7 @@ func (s *Server) Dial(ctx context.Context, spec transport.Spec) (transport.Conn,
 	case len(spec.Added) > 0:
 		return nil, &transport.SpecError{Option: "Env", Reason: elsewhere + "with its environment"}
 	}
-	args := agentFlags(spec.Args)
+	args := agentFlags(spec.Args())
 	for _, a := range args {
 		switch name, _, _ := strings.Cut(a, "="); name {
 		case "--resume", "--continue", "--session-id", "--fork-session":

@@ -48,7 +48,7 @@ func newServer(t *testing.T, model *pt.Model) (*hub.Hub, *remote.Server) {
 		}
 		dialer := agent.InProcess(agent.Config{Model: model, Store: start.Store, Environ: os.Environ()})
 		return &parley.Options{Cwd: start.Cwd, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
-			s.Args = append(spec.Args, s.Args...)
+			s.Words = append(spec.Args, s.Words...)
 			return dialer.Dial(ctx, s)
 		})}, nil
 	}})

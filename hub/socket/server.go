@@ -300,12 +300,14 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 	out := http.NewResponseController(w)
 	begun := false
-	var line []byte
+	exists := true // the entry was there before the viewer: its state follows them
+	var lines []byte
 	for e, err := range s.session(r).Attach(r.Context(), by(r), after) {
 		if err != nil {
 			if !begun {
 				reply(w, nil, err)
 			} else if r.Context().Err() == nil {
+				w.Write(lines)
 				json.NewEncoder(w).Encode(failureOf(err))
 			}
 			return
@@ -314,15 +316,17 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			begun = true
 			w.Header().Set("Content-Type", "application/x-ndjson")
 		}
-		line = append(e.AppendTo(line[:0]), '\n')
+		lines = append(e.AppendTo(lines), '\n')
+		if exists = exists && e.Kind != hub.KindState; exists && len(lines) < 64<<10 {
+			continue // send them together
+		}
 		// A viewer that does not read loses its connection, but not its position.
 		out.SetWriteDeadline(time.Now().Add(time.Minute))
-		if _, err := w.Write(line); err != nil {
-			return
+		_, err := w.Write(lines)
+		if lines = lines[:0]; !exists && cap(lines) > 16<<10 {
+			lines = nil // what follows is small, and may be hours away
 		}
-		if e.N == 0 || e.Kind != hub.KindFrame { // send a burst of frames together
-			out.Flush()
-		} else if out.Flush() != nil {
+		if err != nil || out.Flush() != nil {
 			return
 		}
 	}
