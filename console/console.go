@@ -15,8 +15,10 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -40,11 +42,15 @@ type file struct {
 	whole, smaller []byte // smaller is compressed
 }
 
+// comment matches the lines of a module that are only a comment. Browsers do not receive them.
+var comment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^[ \t]*//.*\n`) })
+
 // files holds the files of the page by path.
 var files = sync.OnceValue(func() map[string]*file {
 	all := map[string]*file{}
 	list, err := page.ReadDir("page")
-	if err != nil {
+	vendor, vendorErr := page.ReadFile("page/vendor.txt")
+	if err = errors.Join(err, vendorErr); err != nil {
 		panic(err) // it is embedded
 	}
 	for _, e := range list {
@@ -55,6 +61,9 @@ var files = sync.OnceValue(func() map[string]*file {
 		data, err := page.ReadFile("page/" + e.Name())
 		if err != nil {
 			panic(err)
+		}
+		if path.Ext(e.Name()) == ".js" && !bytes.Contains(vendor, []byte("\n"+e.Name()+" ")) {
+			data = comment().ReplaceAll(data, nil)
 		}
 		var b bytes.Buffer
 		w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -77,7 +77,7 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	if total > 60<<10 {
-		t.Errorf("the page has %d bytes, compressed", total)
+		t.Errorf("the page has %d bytes, compressed, want at most %d", total, 60<<10)
 	}
 	for _, path := range []string{"/vendor.txt", "/page/app.js", "/../console.go", "/x"} {
 		if got := ask(path); got.Code != http.StatusNotFound {

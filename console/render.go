@@ -4,11 +4,13 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
 	east "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 )
 
@@ -27,7 +29,8 @@ const (
 	maxDepth = 40      // deeper nesting is shown as text
 )
 
-var reader = goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser()
+// reader parses Markdown. It is made for the first text: most processes never show one.
+var reader = sync.OnceValue(func() parser.Parser { return goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser() })
 
 // Markdown parses a text that a model wrote. HTML in it is text. Pictures are links: the
 // page loads nothing from other sites.
@@ -36,7 +39,7 @@ func Markdown(source string) []Node {
 		return []Node{{Tag: "pre", Nodes: []Node{{Text: source}}}}
 	}
 	m := &markdown{[]byte(source)}
-	return append([]Node{}, m.children(reader.Parse(text.NewReader(m.source)), 0)...)
+	return append([]Node{}, m.children(reader().Parse(text.NewReader(m.source)), 0)...)
 }
 
 type markdown struct{ source []byte }

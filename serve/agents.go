@@ -99,7 +99,7 @@ func (x *Agents) options(ctx context.Context, start hub.Start, name string) (*pa
 		return transport.NewConn(struct {
 			io.Reader
 			io.Closer
-		}{in, link}, link), ask(ctx, remote.Request{Start: spec.Args})
+		}{in, link}, link), ask(ctx, remote.Request{Start: spec.Args()})
 	})}, nil
 }
 

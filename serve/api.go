@@ -60,7 +60,7 @@ func (s *Server) table() []route {
 
 		stream("GET /v1/events", ScopeView, "hubEvents", "Every session, then each one that changes, as server-sent events.", "text/event-stream", none{}, hubEvents),
 		stream("GET /v1/watch", ScopeView, "watchHub", "The same over a WebSocket.", "application/json", none{}, watchHub),
-		stream("GET /v1/sessions/{id}/events", ScopeView, "sessionEvents", "Entries behind Last-Event-ID (or after), the state, then what happens, as server-sent events.", "text/event-stream", watchQuery{}, sessionEvents),
+		stream("GET /v1/sessions/{id}/events", ScopeView, "sessionEvents", "Entries behind Last-Event-ID (or after), the state, then new entries, as server-sent events.", "text/event-stream", watchQuery{}, sessionEvents),
 		stream("GET /v1/sessions/{id}/watch", ScopeView, "watchSession", "The same over a WebSocket.", "application/json", watchQuery{}, watchSession),
 
 		stream("GET /v1/sessions/{id}/ws", "", "hostSocket", "Messages of the protocol over a WebSocket, for hosts. A token is in the header or in the first message.", "application/json", watchQuery{}, nativeSocket),
@@ -317,9 +317,14 @@ type Made struct {
 
 func createSession(c *call, ctx context.Context, in *NewSession) (Made, error) {
 	cwd := in.Cwd
-	if cwd != "" || !c.s.cfg.NoDirectory {
+	if !c.s.cfg.NoDirectory {
 		if info, err := os.Stat(cwd); !filepath.IsAbs(cwd) || err != nil || !info.IsDir() {
 			return Made{}, badRequest("cwd %q is not the absolute path of a directory here", cwd)
+		}
+	}
+	if cwd != "" {
+		if !filepath.IsAbs(cwd) {
+			return Made{}, badRequest("cwd %q is not an absolute path", cwd)
 		}
 		cwd = filepath.Clean(cwd)
 	}

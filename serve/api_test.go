@@ -394,3 +394,14 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyListsAreLists checks that every list of a server that has nothing yet is [] and not null.
+func TestEmptyListsAreLists(t *testing.T) {
+	r := newRig(t, nil, nil)
+	for _, path := range []string{"sessions", "schedules", "costs", "worktrees", "tokens", "audit", "push"} {
+		got := r.do(serve.ScopeAdmin, "GET", "/v1/"+path, nil)
+		if got.StatusCode != 200 || strings.Contains(got.body, "null") {
+			t.Errorf("%s: %s %s", path, got.Status, got.body)
+		}
+	}
+}

@@ -29,12 +29,12 @@
 // WebSockets send text messages, one JSON value each, and expect none.
 //
 //	GET /v1/watch                         every session (a [hub.Info]), then each one that changes
-//	GET /v1/sessions/{id}/watch?after=N   entries with a number above N, then the state, then what happens
+//	GET /v1/sessions/{id}/watch?after=N   entries with a number above N, then the state, then new entries
 //
 // A message of the second is an entry of the journal, {"n":7,"kind":"frame","data":{…}}. Entries with a
 // number arrive exactly once and in order; a page that reconnects sends the last number that it has and
 // misses nothing. A viewer that is too slow is closed with the code [CloseLagged], and one whose token was
-// revoked with [CloseRevoked]. Both reconnect, the latter in vain. The same data is available as
+// revoked with [CloseRevoked]. The first can reconnect at once; the second needs another token. The same data is available as
 // server-sent events, at /v1/events and /v1/sessions/{id}/events, resumed by Last-Event-ID.
 //
 // Everything else is the JSON API below /v1/, which /openapi.json describes. GET changes nothing. An error

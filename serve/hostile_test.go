@@ -3,6 +3,7 @@ package serve_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -37,6 +38,11 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 			for _, f := range fs {
 				f(req)
 			}
+		}
+	}
+	body := func(text string) func(*http.Request) {
+		return func(req *http.Request) {
+			req.Body, req.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
 		}
 	}
 	noToken := func(req *http.Request) { req.Header.Del("Authorization") }
@@ -183,6 +189,18 @@ func TestHostileRequestsHaveNoEffect(t *testing.T) {
 		{"two types", header("Content-Type", "text/plain, application/json"), 415},
 		{"a type that begins as JSON", header("Content-Type", "application/jsonp"), 415},
 		{"plain text from a page elsewhere with the cookie", all(cookie(token), header("Content-Type", "text/plain"), header("Sec-Fetch-Site", "cross-site")), 403},
+		{"a member in capitals", body(`{"TITLE":"owned"}`), 400},
+		{"a member twice", body(`{"title":"a","title":"owned"}`), 400},
+		{"a member twice, in two cases", body(`{"title":"a","Title":"owned"}`), 400},
+		{"a member twice, with an escape", body(`{"title":"a","ti\u0074le":"owned"}`), 400},
+		{"two values", body(`{"title":"owned"}{"title":"owned"}`), 400},
+		{"text that is not UTF-8", body("{\"title\":\"owned\xff\"}"), 400},
+		{"a byte order mark", body("\ufeff{\"title\":\"owned\"}"), 400},
+		{"a body 100,000 levels deep", body(strings.Repeat("[", 100_000)), 400},
+		{"a compressed body", all(header("Content-Encoding", "gzip"), body("\x1f\x8b\x08")), 400},
+		{"another id, in another alphabet", func(req *http.Request) { req.URL.Opaque = r.url + "/v1/sessions/%EF%BC%8E%EF%BC%8E" }, 404},
+		{"an overlong encoding of dots", func(req *http.Request) { req.URL.Opaque = r.url + "/v1/sessions/%c0%ae%c0%ae%c0%af" }, 404},
+		{"dots encoded twice", func(req *http.Request) { req.URL.Opaque = r.url + "/v1/sessions/%252e%252e%252f" }, 404},
 		{"no type", func(req *http.Request) { req.Header.Del("Content-Type") }, 415},
 		{"path with dots", func(req *http.Request) { req.URL.Opaque = r.url + "/v1/sessions/../sessions/%2e%2e/" + id }, 307},
 		{"path with an encoded slash", func(req *http.Request) { req.URL.Opaque = r.url + "/v1%2fsessions%2f" + id }, 404},
@@ -342,6 +360,17 @@ func TestMalformedRequestsEndTheirConnection(t *testing.T) {
 		"GET http://evil.example/v1/me HTTP/1.1\r\nHost: " + addr + "\r\nConnection: close\r\n\r\n",
 		"POST /v1/login HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
 		"GET /v1/me HTTP/1.0\r\n\r\n",
+		"POST /v1/login HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: 2\r\nContent-Length: 5\r\nConnection: close\r\n\r\n{}",
+		"POST /v1/login HTTP/1.1\r\nHost: " + addr + "\r\nTransfer-Encoding : chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
+		"POST /v1/login HTTP/1.1\r\nHost: " + addr + "\r\nTransfer-Encoding: xchunked\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+		"POST /v1/login HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: +2\r\nConnection: close\r\n\r\n{}",
+		"TRACE /v1/me HTTP/1.1\r\nHost: " + addr + "\r\nConnection: close\r\n\r\n",
+		"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\nConnection: close\r\n\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: " + addr + "\r\nConnection: close\r\n\r\n",
+		"GET /v1/me HTTP/1.1\r\nHost: " + addr + "\r\nX: a\x00b\r\nConnection: close\r\n\r\n",
+		"GET /v1/me HTTP/1.1\r\nHost: " + addr + ", evil.example\r\nConnection: close\r\n\r\n",
+		"GET /v1/me HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n",
+		"GET /v1/me HTTP/1.1\r\nHost: " + addr + "\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n",
 		"GET /v1/me HTTP/1.1\r\nHost: " + addr + "\r\nX: " + strings.Repeat("x", 1<<17) + "\r\n\r\n",
 	} {
 		c, err := net.Dial("tcp", addr)

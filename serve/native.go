@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/gate"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -69,8 +70,7 @@ type native struct {
 	waits map[string]chan *wire.Response // requests of the agent that it must answer
 	calls map[string]context.CancelFunc  // its own requests in progress
 	host  *hub.Host
-	ended bool
-	work  sync.WaitGroup
+	work  gate.Gate
 }
 
 func (s *Server) newNative(ctx context.Context, by *identity, id string, send func(frame)) *native {
@@ -83,23 +83,14 @@ func (s *Server) newNative(ctx context.Context, by *identity, id string, send fu
 // close ends everything that the host has started. Its hooks and tools wait until it comes back.
 func (x *native) close(cause error) {
 	x.stop(cause)
+	idle := x.work.Close()
 	x.mu.Lock()
 	host := x.host
-	x.ended = true
 	x.mu.Unlock()
 	if host != nil {
 		host.Close()
 	}
-	x.work.Wait()
-}
-
-// begin runs a function that close waits for, unless close was called already.
-func (x *native) begin(f func()) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.ended {
-		x.work.Go(f)
-	}
+	<-idle
 }
 
 // receive processes a line of the host. Changes are recorded in the audit log.
@@ -148,7 +139,7 @@ func (x *native) handleMessage(m wire.Message) (kind string, err error) {
 		if m.Request.Subtype() == "initialize" && x.by.scope.allows(ScopeDrive) {
 			refused = x.attachHost(ctx, request)
 		}
-		x.begin(func() {
+		x.work.Go(func() {
 			defer cancel()
 			resp, err := json.RawMessage(nil), refused
 			if err == nil {
@@ -263,12 +254,8 @@ func (x *native) attachHost(ctx context.Context, request json.RawMessage) error 
 	}
 	x.mu.Lock()
 	x.host = h
-	ended := x.ended
 	x.mu.Unlock()
-	if ended { // close did not see it
-		return h.Close()
-	}
-	x.work.Go(func() {
+	if !x.work.Go(func() {
 		select {
 		case <-h.Done():
 			if errors.Is(h.Err(), hub.ErrSuperseded) {
@@ -276,7 +263,9 @@ func (x *native) attachHost(ctx context.Context, request json.RawMessage) error 
 			}
 		case <-x.ctx.Done():
 		}
-	})
+	}) { // close may not have seen it
+		return h.Close()
+	}
 	return nil
 }
 
@@ -463,15 +452,15 @@ func (q *queue) drain() ([]frame, error) {
 	return list, nil
 }
 
-// wait sends the frames of a queue until ctx ends.
-func (q *queue) wait(ctx context.Context, send func(frame) error) error {
+// wait sends the frames of a queue until ctx ends. It tells send whether more follow at once.
+func (q *queue) wait(ctx context.Context, send func(f frame, more bool) error) error {
 	for {
 		list, err := q.drain()
 		if err != nil {
 			return err
 		}
-		for _, f := range list {
-			if err := send(f); err != nil {
+		for i, f := range list {
+			if err := send(f, i < len(list)-1); err != nil {
 				return err
 			}
 		}
@@ -515,7 +504,7 @@ func nativeSocket(c *call) {
 	if id != nil {
 		begin()
 	}
-	conn, err := c.accept()
+	conn, more, err := c.acceptBundled()
 	if err != nil {
 		if x != nil {
 			x.stop(err)
@@ -569,9 +558,10 @@ func nativeSocket(c *call) {
 			}
 		}
 	})
-	err = q.wait(x.ctx, func(f frame) error {
+	err = q.wait(x.ctx, func(f frame, follows bool) error {
 		ctx, cancel := context.WithTimeout(whole, writeTime)
 		defer cancel()
+		more.Store(follows)
 		return conn.Write(ctx, websocket.MessageText, append(slices.Clip(f.data), '\n'))
 	})
 	x.stop(err)

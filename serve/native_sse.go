@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/session"
 )
 
@@ -143,43 +144,45 @@ func nativeEvents(c *call) {
 		if !yield(item{name: "connected", data: []byte("{}")}, nil) {
 			return
 		}
-		err := q.wait(ctx, func(f frame) error {
+		var line []byte
+		err := q.wait(ctx, func(f frame, more bool) error {
 			x.wrote(f, true)
-			if !yield(item{n: f.n, name: "client_event", data: envelope(id, f)}, nil) {
+			line = appendEnvelope(line[:0], id, f)
+			if !yield(item{n: f.n, name: "client_event", data: line, more: more}, nil) {
 				x.wrote(f, false) // it is incomplete, so the host does not see it
 				return context.Canceled
 			}
 			return nil
 		})
 		yield(item{}, err)
-	}, 0)
+	})
 }
 
-// envelope wraps a frame in the form that hosts receive.
-func envelope(id string, f frame) []byte {
-	var kind struct {
-		Type string `json:"type"`
-		UUID string `json:"uuid"`
+// appendEnvelope appends a frame in the form that hosts receive.
+func appendEnvelope(dst []byte, id string, f frame) []byte {
+	event := rawjson.String(f.data, "uuid")
+	if f.n > 0 && event == "" {
+		event = id + "-" + strconv.FormatUint(f.n, 10)
+	} else if event == "" {
+		event = session.NewID()
 	}
-	json.Unmarshal(f.data, &kind)
-	e := struct {
-		EventID     string          `json:"event_id"`
-		SequenceNum uint64          `json:"sequence_num,omitempty"`
-		EventType   string          `json:"event_type"`
-		Source      string          `json:"source"`
-		Payload     json.RawMessage `json:"payload"`
-		CreatedAt   string          `json:"created_at,omitempty"`
-	}{kind.UUID, f.n, kind.Type, "worker", f.data, ""}
-	if f.n > 0 && e.EventID == "" {
-		e.EventID = id + "-" + strconv.FormatUint(f.n, 10)
-	} else if e.EventID == "" {
-		e.EventID = session.NewID()
+	dst = appendJSON(append(dst, `{"event_id":`...), event)
+	if f.n > 0 {
+		dst = strconv.AppendUint(append(dst, `,"sequence_num":`...), f.n, 10)
 	}
+	dst = appendJSON(append(dst, `,"event_type":`...), rawjson.String(f.data, "type"))
+	dst = append(append(dst, `,"source":"worker","payload":`...), f.data...)
 	if !f.time.IsZero() {
-		e.CreatedAt = f.time.UTC().Format(time.RFC3339Nano)
+		dst = f.time.UTC().AppendFormat(append(dst, `,"created_at":"`...), time.RFC3339Nano)
+		dst = append(dst, '"')
 	}
-	data, _ := json.Marshal(e)
-	return data
+	return append(dst, '}')
+}
+
+// appendJSON appends a string as JSON.
+func appendJSON(dst []byte, s string) []byte {
+	quoted, _ := json.Marshal(s)
+	return append(dst, quoted...)
 }
 
 // ClientEvents are messages of the protocol from a host.

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/parley-go/parley/hub"
@@ -119,11 +120,11 @@ func hasBody(t reflect.Type) bool {
 	return false
 }
 
-var pathName = regexp.MustCompile(`\{(\w+)\}`)
+var pathName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{(\w+)\}`) })
 
 // parameters returns the parameters of a route, in the path and in the query.
 func parameters(r route) (all []map[string]any) {
-	for _, m := range pathName.FindAllStringSubmatch(r.path, -1) {
+	for _, m := range pathName().FindAllStringSubmatch(r.path, -1) {
 		all = append(all, map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]string{"type": "string"}})
 	}
 	if r.in == nil {

@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/serve"
 	"go.uber.org/goleak"
@@ -42,6 +44,28 @@ type rig struct {
 	server *serve.Server
 	url    string
 	tokens map[serve.Scope]string
+	writes atomic.Int64 // to all connections
+}
+
+// A writeCounter counts the writes to the connections that it accepts.
+type writeCounter struct {
+	net.Listener
+	writes *atomic.Int64
+}
+
+func (l writeCounter) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return countedConn{conn, l.writes}, err
+}
+
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
 }
 
 // newRig starts a server. change may change the config before; a nil model means that
@@ -58,7 +82,7 @@ func newRig(t *testing.T, model func() *parleytest.Model, change func(*serve.Con
 	}
 	r.hub = h
 	t.Cleanup(func() { h.Close() })
-	cfg := serve.Config{Hub: h, Dir: filepath.Join(r.state, "serve")}
+	cfg := serve.Config{Hub: h, Dir: filepath.Join(r.state, "serve"), CheckPeer: func(c net.Conn) error { return socket.CheckPeer(c.(countedConn).Conn) }}
 	if change != nil {
 		change(&cfg)
 	}
@@ -76,7 +100,7 @@ func newRig(t *testing.T, model func() *parleytest.Model, change func(*serve.Con
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.server.Serve(ctx, l) }()
+	go func() { done <- r.server.Serve(ctx, writeCounter{l, &r.writes}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -69,10 +70,25 @@ func endpoint(pattern string, scope Scope, id, summary string, f any) route {
 		c.answer(in.Interface(), func() (any, error) {
 			out := v.Call([]reflect.Value{reflect.ValueOf(c), reflect.ValueOf(c.r.Context()), in})
 			err, _ := out[1].Interface().(error)
-			return out[0].Interface(), err
+			return withLists(out[0]), err
 		})
 	}
 	return r
+}
+
+// withLists returns a result in which no list is null: an empty list is a list.
+func withLists(out reflect.Value) any {
+	if out.Kind() != reflect.Struct {
+		return out.Interface()
+	}
+	filled := reflect.New(out.Type()).Elem()
+	filled.Set(out)
+	for _, f := range filled.Fields() {
+		if f.Kind() == reflect.Slice && f.IsNil() && f.CanSet() && f.Type().Elem().Kind() != reflect.Uint8 {
+			f.Set(reflect.MakeSlice(f.Type(), 0, 0))
+		}
+	}
+	return filled.Interface()
 }
 
 // answer decodes a request, calls f and writes the result.
@@ -129,6 +145,9 @@ func (c *call) read(in any) error {
 			if !jsontext.Value(body).IsValid() {
 				return badRequest("the body is not JSON, or has a name twice")
 			}
+			if err := checkCase(body, v.Type()); err != nil {
+				return err
+			}
 			if err := json.Unmarshal(body, in); err != nil {
 				return badRequest("the body cannot be decoded: %v", err)
 			}
@@ -165,6 +184,24 @@ func (c *call) read(in any) error {
 		}
 		if err != nil {
 			return badRequest("%s=%q is not a %s", f.Tag.Get("query"), text, v.Field(i).Kind())
+		}
+	}
+	return nil
+}
+
+// checkCase returns an error if a member of an object differs from a field of t only in case: package json would accept
+// both, so one object could mean two things.
+func checkCase(body []byte, t reflect.Type) error {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil {
+		return nil // the caller reports it
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		for m := range members {
+			if m != name && strings.EqualFold(m, name) {
+				return badRequest("the body has %q; the member is %q", m, name)
+			}
 		}
 	}
 	return nil
@@ -227,11 +264,16 @@ func (s *Server) mount() {
 }
 
 // traceparent matches the W3C header that names a span.
-var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+var traceparent = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`) })
 
 // dispatch checks the sender of a request and calls its route. The context of a route
 // ends when its token is revoked and, for streams, when the server drains.
 func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
+	if !s.requests.Enter() {
+		writeError(w, http.StatusServiceUnavailable, "going_away", ErrDraining.Error())
+		return
+	}
+	defer s.requests.Leave()
 	s.counters.requests.Add(1)
 	c := &call{s: s, w: w, r: req, route: r}
 	if r.scope != "" {
@@ -252,13 +294,11 @@ func (s *Server) dispatch(r *route, w http.ResponseWriter, req *http.Request) {
 			defer s.counters.streams.Add(-1)
 			defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 		}
-		if parent := req.Header.Get("Traceparent"); traceparent.MatchString(parent) {
+		if parent := req.Header.Get("Traceparent"); traceparent().MatchString(parent) {
 			ctx = hub.WithTrace(ctx, parent)
 		}
 		c.r = req.WithContext(ctx)
 	}
-	s.work.Add(1)
-	defer s.work.Done()
 	r.serve(c)
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/gate"
 	"github.com/parley-go/parley/session"
 	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
@@ -48,7 +49,8 @@ type Config struct {
 	// Agent returns the value of [hub.Spec.Agent] for a new session. Nil means that sessions cannot
 	// have their own settings.
 	Agent func(AgentSettings) (json.RawMessage, error)
-	// NoDirectory allows sessions without a directory: their settings determine where they work.
+	// NoDirectory allows sessions without a directory, whose settings determine where they work, and directories that do not exist
+	// here, because another machine runs the session.
 	NoDirectory bool
 	// Rules returns the permission rules of a directory and explains a call. It may be nil.
 	Rules func(cwd string, q *RulesQuery) (Rules, error)
@@ -106,7 +108,9 @@ type Server struct {
 
 	ctx  context.Context // for all streams; ends when the server drains
 	stop context.CancelCauseFunc
-	work sync.WaitGroup // requests in progress
+	// requests are those in progress. Only they, and New, add to work.
+	requests gate.Gate
+	work     sync.WaitGroup
 
 	mu        sync.Mutex
 	publicURL string // URL of the console, for links in responses on the socket
@@ -174,6 +178,7 @@ func (s *Server) Close() error {
 	if s.exported != nil {
 		s.exported.Unregister()
 	}
+	<-s.requests.Close()
 	s.work.Wait()
 	s.pushes.work.Wait()
 	s.pushClient.CloseIdleConnections()

@@ -1,10 +1,12 @@
 package serve
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -56,36 +58,35 @@ func (c *call) after() (uint64, error) {
 type item struct {
 	n    uint64 // its number, or 0
 	name string // of the event
-	data []byte
+	data []byte // valid until yield returns
+	more bool   // another item follows at once, so that they are sent together
 }
+
+// togetherBytes is how many bytes are sent together at most.
+const togetherBytes = 64 << 10
 
 // A source yields the messages of a stream until its context ends.
 type source func(ctx context.Context, yield func(item, error) bool)
 
-// entries returns the source of the entries of a session, and the number up to which they
-// already exist.
-func (c *call) entries() (src source, upTo uint64, err error) {
+// entries returns the source of the entries of a session.
+func (c *call) entries() (source, error) {
 	after, err := c.after()
 	if err != nil {
-		return nil, 0, err
-	}
-	info, _, err := c.session().Info(c.r.Context(), c.Actor)
-	if err == nil {
-		upTo = info.State.N
-	} else if !errors.Is(err, hub.ErrNotFound) { // it may have started outside the hub
-		return nil, 0, err
+		return nil, err
 	}
 	return func(ctx context.Context, yield func(item, error) bool) {
+		exists := true // the entry was there before the viewer: its state follows them
+		var line []byte
 		for e, err := range c.session().Attach(ctx, c.Actor, after) {
-			it := item{n: e.N, name: string(e.Kind)}
 			if err == nil {
-				it.data = e.AppendTo(nil)
+				line = e.AppendTo(line[:0])
 			}
-			if !yield(it, err) || err != nil {
+			exists = exists && e.Kind != hub.KindState
+			if !yield(item{n: e.N, name: string(e.Kind), data: line, more: exists}, err) || err != nil {
 				return
 			}
 		}
-	}, upTo, nil
+	}, nil
 }
 
 // states yields the states of all sessions.
@@ -102,12 +103,12 @@ func (c *call) states(ctx context.Context, yield func(item, error) bool) {
 }
 
 func sessionEvents(c *call) {
-	src, upTo, err := c.entries()
+	src, err := c.entries()
 	if err != nil {
 		c.s.fail(c.w, c.r, c.identity, err)
 		return
 	}
-	c.sendEvents(src, upTo)
+	c.sendEvents(src)
 }
 
 func hubEvents(c *call) {
@@ -116,11 +117,11 @@ func hubEvents(c *call) {
 		if yield(item{name: "hub", data: []byte("{}")}, nil) {
 			c.states(ctx, yield)
 		}
-	}, 0)
+	})
 }
 
 func watchSession(c *call) {
-	src, _, err := c.entries()
+	src, err := c.entries()
 	if err != nil {
 		c.s.fail(c.w, c.r, c.identity, err)
 		return
@@ -172,9 +173,8 @@ func pump(ctx context.Context, src source, send func(item) error, beat func(cont
 	return ended
 }
 
-// sendEvents sends the items of a source as server-sent events. Entries up to the number
-// upTo, which already exist, are sent together.
-func (c *call) sendEvents(src source, upTo uint64) {
+// sendEvents sends the items of a source as server-sent events.
+func (c *call) sendEvents(src source) {
 	var mu sync.Mutex // guards everything below
 	out := http.NewResponseController(c.w)
 	begun := false
@@ -195,10 +195,14 @@ func (c *call) sendEvents(src source, upTo uint64) {
 		mu.Lock()
 		defer mu.Unlock()
 		buf = appendEvent(buf, it)
-		if it.n > 0 && it.n < upTo && len(buf) < 64<<10 {
+		if it.more && len(buf) < togetherBytes {
 			return nil
 		}
-		return flush()
+		err := flush()
+		if !it.more && cap(buf) > togetherBytes/4 {
+			buf = nil // what follows is small, and may be hours away
+		}
+		return err
 	}, func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -252,13 +256,66 @@ func (c *call) accept(protocols ...string) (*websocket.Conn, error) {
 	return websocket.Accept(c.w, c.r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: protocols, CompressionMode: websocket.CompressionDisabled})
 }
 
+// acceptBundled is accept for a connection that writes messages together while the value
+// that it returns says that more follow at once. The library writes each on its own.
+func (c *call) acceptBundled() (*websocket.Conn, *atomic.Bool, error) {
+	w := &bundling{ResponseWriter: c.w}
+	bundled := *c
+	bundled.w = w
+	conn, err := bundled.accept()
+	return conn, &w.bundle.more, err
+}
+
+// bundling is a response whose connection is a bundle.
+type bundling struct {
+	http.ResponseWriter
+	bundle bundle
+}
+
+// Hijack implements [http.Hijacker].
+func (w *bundling) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	w.bundle.Conn = conn
+	return &w.bundle, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(&w.bundle)), nil
+}
+
+// A bundle is a connection that collects what is written while more is set.
+type bundle struct {
+	net.Conn
+	more atomic.Bool
+
+	mu   sync.Mutex
+	held []byte
+}
+
+// Write implements [net.Conn].
+func (b *bundle) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	more := b.more.Load()
+	if !more && len(b.held) == 0 {
+		return b.Conn.Write(p)
+	}
+	if b.held = append(b.held, p...); more && len(b.held) < togetherBytes {
+		return len(p), nil
+	}
+	_, err := b.Conn.Write(b.held)
+	if b.held = b.held[:0]; !more {
+		b.held = nil
+	}
+	return len(p), err
+}
+
 // sendMessages sends the items of a source over a WebSocket.
 func (c *call) sendMessages(src source) {
 	if c.r.Header.Get("Sec-WebSocket-Key") == "" {
 		c.s.fail(c.w, c.r, c.identity, &problem{http.StatusUpgradeRequired, "upgrade", "this is a WebSocket; /events is the same as server-sent events"})
 		return
 	}
-	conn, err := c.accept()
+	conn, more, err := c.acceptBundled()
 	if err != nil {
 		return // Accept has responded
 	}
@@ -282,12 +339,15 @@ func (c *call) sendMessages(src source) {
 	err = pump(ctx, src, func(it item) error {
 		ctx, cancel := context.WithTimeout(whole, writeTime)
 		defer cancel()
+		more.Store(it.more)
 		return conn.Write(ctx, websocket.MessageText, it.data)
 	}, func(context.Context) error {
 		ctx, cancel := context.WithTimeout(whole, writeTime)
 		defer cancel()
+		more.Store(false)
 		return conn.Ping(ctx)
 	})
+	more.Store(false)
 	closeWith(conn, err)
 }
 

@@ -299,6 +299,15 @@ func hashSecret(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// scopeNames lists the scopes of tokens for people.
+func scopeNames() string {
+	var b strings.Builder
+	for _, s := range scopes {
+		b.WriteString(string(s) + ", ")
+	}
+	return strings.TrimSuffix(b.String(), ", ") + " or " + string(ScopeAgent)
+}
+
 // add creates a token and returns it with its secret.
 func (t *tokens) add(name string, scope Scope, expires time.Time) (Token, string, error) {
 	name = strings.TrimSpace(name)
@@ -306,7 +315,7 @@ func (t *tokens) add(name string, scope Scope, expires time.Time) (Token, string
 	case name == "" || len(name) > 100:
 		return Token{}, "", errors.New("serve: the name of a token must have 1 to 100 bytes")
 	case !slices.Contains(scopes, scope) && scope != ScopeAgent:
-		return Token{}, "", fmt.Errorf("serve: %q is not a scope: it is one of %v", scope, append(slices.Clip(scopes), ScopeAgent))
+		return Token{}, "", fmt.Errorf("serve: %q is not a scope: use %s", scope, scopeNames())
 	case !expires.IsZero() && !expires.After(time.Now()):
 		return Token{}, "", errors.New("serve: the expiry is in the past")
 	}

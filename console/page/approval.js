@@ -119,7 +119,7 @@ export function card(ask, session, again) {
       ${rules.length && ask.kind !== 'plan' ? html`<dt>Always</dt><dd>would allow, in this session: ${rules.map((u, i) => html`${i ? '; ' : ''}<code class="exact">${visible(covers(u), true)}</code>`)}</dd>` : nothing}
       ${ask.expires ? html`<dt>Expires</dt><dd>${new Date(ask.expires).toLocaleString()}; then the answer is no</dd>` : nothing}
     </dl>
-    ${!may('approve') ? html`<p class="muted">Your token may watch, not answer.</p>` : html`
+    ${!may('approve') ? html`<p class="muted">Your token may only watch.</p>` : html`
     <div class="answers">
       <button class="yes" ?disabled=${!open} @click=${() => act.allow(c)}>${yes} <kbd>y</kbd></button>
       ${rules.length ? html`<button ?disabled=${!open} @click=${() => act.always(c)}>${ask.kind === 'plan' ? 'Carry it out and accept edits' : 'Always'} <kbd>Y</kbd></button>` : nothing}
@@ -153,8 +153,9 @@ function body(c) {
   if (ask.kind === 'plan') return markdown(String(input.plan ?? ''), again);
   if (ask.kind === 'elicitation') return elicitation(c, req);
   const raw = JSON.stringify(ask.kind === 'dialog' ? req : input, null, 2);
-  const all = shown => html`<details class="raw" ?open=${!shown}><summary>Everything it is given</summary><pre class="code exact" tabindex="0">${visible(raw, true)}</pre></details>`;
-  const said = req.description ? html`<p class="muted">The agent says: “<bdi>${visible(req.description, true)}</bdi>”</p>` : nothing;
+  const all = shown => html`<details class="raw" ?open=${!shown}><summary>Full input</summary><pre class="code exact" tabindex="0">${visible(raw, true)}</pre></details>`;
+  // A description that only repeats the file adds nothing.
+  const said = req.description && !(ask.paths ?? []).some(p => ('/' + p).endsWith('/' + req.description)) ? html`<p class="muted">The agent says: “<bdi>${visible(req.description, true)}</bdi>”</p>` : nothing;
   if (typeof input.command === 'string') return html`<pre class="code exact command" tabindex="0">${visible(input.command, true)}</pre>${said}${all(true)}`;
   if (ask.diff) return html`${diff(ask.diff, again, true)}${said}${all(true)}`;
   return html`${said}${all(false)}`;

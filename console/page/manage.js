@@ -48,7 +48,7 @@ export class Schedules extends Screen {
     const {schedules, sessions} = this.data;
     const name = id => flat(sessions.find(s => s.id === id)?.state.title || id.slice(0, 8));
     return html`<h1>Schedules</h1>
-      ${schedules.length ? table('Schedules', ['Prompt', 'When', 'Session', 'Last', ''], schedules.map(s => [html`<span dir="auto">${visible(s.prompt)}</span>`, s.cron ? html`<code>${visible(s.cron)}</code>` : new Date(s.at).toLocaleString(),
+      ${schedules.length ? table('Schedules', ['Prompt', 'When', 'Session', 'Last run', ''], schedules.map(s => [html`<span dir="auto">${visible(s.prompt)}</span>`, s.cron ? html`<code>${visible(s.cron)}</code>` : new Date(s.at).toLocaleString(),
         html`<a href="#/s/${s.session}">${name(s.session)}</a>`, html`${s.fired ? when(s.fired) : 'never'}${s.missed ? ` (${s.missed} missed)` : ''}`,
         may('drive') ? html`<button class="no" @click=${() => this.act(() => call('DELETE', '/schedules/' + s.id))}>Remove</button>` : nothing])) : html`<p class="empty">There are no schedules. A schedule sends a prompt to a session at set times.</p>`}
       ${may('drive') && sessions.length ? html`<form class="new" @submit=${e => { e.preventDefault(); this.add(e.target); }}><h2>Add a schedule</h2>
@@ -72,13 +72,13 @@ export class Devices extends Screen {
 
   view() {
     return html`<h1>Devices and tokens</h1>
-      ${this.made ? html`<section class="made" aria-label="New token"><h2>Token of ${visible(this.made.token.name)}</h2><p>It is shown this once. Open this link on the device:</p><pre class="code" tabindex="0">${visible(this.made.link || this.made.secret)}</pre></section>` : nothing}
-      ${table('Tokens', ['Name', 'Scope', 'Made', 'Used', 'Expires', ''], this.data.tokens.map(t => [visible(t.name), visible(t.scope), when(t.created), t.used ? html`${when(t.used)} ${visible(t.from)}` : 'never', t.expires ? when(t.expires) : 'never',
+      ${this.made ? html`<section class="made" aria-label="New token"><h2>Token of ${visible(this.made.token.name)}</h2><p>It is shown only once. Open this link on the device:</p><pre class="code" tabindex="0">${visible(this.made.link || this.made.secret)}</pre></section>` : nothing}
+      ${table('Tokens', ['Name', 'Scope', 'Created', 'Last used', 'Expires', ''], this.data.tokens.map(t => [visible(t.name), visible(t.scope), when(t.created), t.used ? html`${when(t.used)} ${visible(t.from)}` : 'never', t.expires ? when(t.expires) : 'never',
         html`<button class="no" @click=${() => this.act(() => call('DELETE', '/tokens/' + t.id))}>Revoke</button>`]))}
       <form class="new" @submit=${e => { e.preventDefault(); this.add(e.target); }}><h2>Add a device</h2>
         <label>Name <input name="name" required autocomplete="off" placeholder="my phone"></label>
-        <label>It may <select name="scope"><option value="view">watch</option><option value="approve">watch and approve</option><option value="drive">watch, approve and send prompts</option><option value="admin">do everything</option><option value="agent">run a session as an agent</option></select></label>
-        <button class="yes">Make a token</button></form>`;
+        <label>Access <select name="scope"><option value="view">watch</option><option value="approve">watch and approve</option><option value="drive">watch, approve and send prompts</option><option value="admin">do everything</option><option value="agent">run a session as an agent</option></select></label>
+        <button class="yes">Create a token</button></form>`;
   }
 
   async add(form) {
@@ -96,9 +96,9 @@ export class Audit extends Screen {
   read() { return get('/audit?limit=500'); }
 
   view() {
-    return html`<h1>Audit log</h1><p class="muted">Everything that changed something or was refused, the latest first.</p>
+    return html`<h1>Audit log</h1><p class="muted">All changes and all refused requests, newest first.</p>
       ${this.data.events.length ? table('Audit log', ['When', 'Who', 'From', 'Action', 'Result'], this.data.events.map(e => [new Date(e.time).toLocaleString(), visible(e.by || 'nobody'), visible(e.from),
-        html`<code>${visible(e.action)}</code> ${e.session ? html`<a href="#/s/${e.session}">${visible(e.session.slice(0, 8))}</a>` : nothing}`, html`<span class=${e.status >= 400 ? 'problem' : ''}>${e.status}${e.reason ? html` ${visible(e.reason)}` : nothing}</span>`])) : html`<p class="empty">It is empty.</p>`}`;
+        html`<code>${visible(e.action)}</code> ${e.session ? html`<a href="#/s/${e.session}">${visible(e.session.slice(0, 8))}</a>` : nothing}`, html`<span class=${e.status >= 400 ? 'problem' : ''}>${e.status}${e.reason ? html` ${visible(e.reason)}` : nothing}</span>`])) : html`<p class="empty">There are no entries.</p>`}`;
   }
 }
 
@@ -128,13 +128,13 @@ export class Cost extends Screen {
 
   view() {
     const {costs} = this.data;
-    if (!costs.length) return html`<h1>Cost</h1><p class="empty">Nothing was spent yet. Each turn of a session adds its cost here.</p>`;
+    if (!costs.length) return html`<h1>Cost</h1><p class="empty">Nothing has been spent yet. Each turn of a session adds its cost here.</p>`;
     const groups = [...Map.groupBy(costs, c => c[this.by])].sort((a, b) => sum(b[1], c => c.usd) - sum(a[1], c => c.usd));
     return html`<h1>Cost</h1><p>${money(sum(costs, c => c.usd))} and ${sum(costs, tokens).toLocaleString()} tokens in all.</p>
       <div class="row"><label>By <select id="by" @change=${e => { this.by = e.target.value; this.draw(); }}>${['model', 'session', 'day'].map(x => html`<option ?selected=${x === this.by}>${x}</option>`)}</select></label>
       <label>Show <select id="unit" @change=${e => { this.unit = e.target.value; this.draw(); }}><option value="usd">money</option><option value="tokens">tokens</option></select></label></div>
       <div id="plot" role="img" aria-label="Costs by day"></div>
-      ${table('Costs', [this.by, 'Cost', 'Input', 'Output', 'Cache read', 'Cache written'], groups.map(([key, list]) => [this.by === 'session' ? html`<a href="#/s/${key}">${this.label(key)}</a>` : this.label(key), money(sum(list, c => c.usd)),
+      ${table('Costs', [this.by[0].toUpperCase() + this.by.slice(1), 'Cost', 'Input', 'Output', 'Cache read', 'Cache written'], groups.map(([key, list]) => [this.by === 'session' ? html`<a href="#/s/${key}">${this.label(key)}</a>` : this.label(key), money(sum(list, c => c.usd)),
         ...['input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens'].map(k => sum(list, c => c[k]).toLocaleString())]))}`;
   }
 

@@ -2,7 +2,7 @@
 import {html, nothing, render} from './lit-html.js';
 import {attempt, get, may, post, Stream} from './api.js';
 import {card, forget} from './approval.js';
-import {agentAway, flat, visible, when} from './text.js';
+import {agentAway, flat, money, visible, when} from './text.js';
 
 const groups = [
   ['requires_action', 'Needs attention', 'Nothing waits for you.'],
@@ -71,7 +71,7 @@ export class Overview {
       <div class="row tools"><label class="hidden" for="search">Search</label><input id="search" type="search" placeholder="Search prompts, answers and directories" .value=${this.query} @input=${e => this.search(e.target.value)}>
         ${may('admin') ? html`<button id="new" class="yes" aria-expanded=${Boolean(this.making)} @click=${() => { this.making = !this.making; this.schedule(); }}>New session</button>` : nothing}</div>
       ${this.making ? this.form() : nothing}
-      ${this.found && !this.found.length ? html`<p class="empty" role="status">Nothing was found.</p>` : nothing}
+      ${this.found && !this.found.length ? html`<p class="empty" role="status">No results.</p>` : nothing}
       ${!this.connected && !this.found ? html`<p class="empty">Waiting for the connection …</p>` : groups.map(([phase, name, none]) => {
         const some = list.filter(i => i.state.phase === phase);
         if (this.found && !some.length) return nothing;
@@ -84,7 +84,7 @@ export class Overview {
     const s = info.state;
     return html`<li class="entry"><a href="#/s/${info.id}"><strong dir="auto">${visible(s.title || info.id.slice(0, 8))}</strong>
         <span class="muted path">${visible(s.cwd)}${s.worktree ? html` · ${visible(s.worktree)}` : nothing}</span>
-        <span class="muted">${when(s.since)}${s.queued?.length ? ` · ${s.queued.length} queued` : ''}${s.tasks?.length ? ` · ${s.tasks.length} tasks` : ''}</span></a>
+        <span class="muted">${when(s.since)}${s.queued?.length ? ` · ${s.queued.length} queued` : ''}${s.tasks?.length ? ` · ${s.tasks.length} tasks` : ''}${s.cost_usd ? ` · ${money(s.cost_usd)}` : ''}</span></a>
       ${s.problem ? html`<p class="problem">${visible(s.problem)}</p>` : nothing}
       ${agentAway(s)}
       ${(info.matches ?? []).map(m => html`<p class="match" dir="auto">… ${visible(m.text)} …</p>`)}

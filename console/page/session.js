@@ -67,7 +67,7 @@ export class Session {
       <div class="timeline" tabindex="0" role="group" aria-label="Conversation" ?hidden=${this.pane !== 'timeline'}></div>
       <div class="changes" tabindex="0" role="group" aria-label="Changes" ?hidden=${this.pane !== 'review'}>${this.pane === 'review' ? review(this) : nothing}</div>
       <div class="asks" aria-live="polite">${[...m.asks.values()].map(a => card(a, this.id, this.redraw))}</div>
-      ${may('drive') ? this.composer() : html`<p class="muted watching">Your token may ${may('approve') ? 'answer questions' : 'watch'}, not send prompts.</p>`}
+      ${may('drive') ? this.composer() : html`<p class="muted watching">Your token may ${may('approve') ? 'watch and answer questions' : 'only watch'}.</p>`}
     </div>`, this.root);
     if (this.list) {
       this.list.set(m.items, m.changed);
@@ -77,11 +77,10 @@ export class Session {
 
   tasks() {
     const {todos, state} = this.model, tasks = state.tasks ?? [];
-    const open = todos.filter(t => t.status !== 'completed');
+    const open = todos.filter(t => t?.status !== 'completed');
     if (!open.length && !tasks.length) return nothing;
-    const marks = {completed: '☑', in_progress: '▶', pending: '☐'};
     return html`<details class="tasks"><summary>${todos.length ? `Plan: ${todos.length - open.length} of ${todos.length} done` : ''}${todos.length && tasks.length ? ' · ' : ''}${tasks.length ? `${tasks.length} running in the background` : ''}</summary>
-      <ul>${todos.map(t => html`<li dir="auto">${marks[t.status] ?? '☐'} ${visible(t.content)}</li>`)}${tasks.map(t => html`<li dir="auto">⏵ ${visible(t.description || t.id)}</li>`)}</ul></details>`;
+      <ul>${todoLines(todos)}${tasks.map(t => html`<li dir="auto">⏵ ${visible(t.description || t.id)}</li>`)}</ul></details>`;
   }
 
   item(x) {
@@ -115,7 +114,7 @@ export class Session {
     return html`<details class="tool ${status}" ?open=${x.open.has('card')} @toggle=${toggled}>
       <summary><span class="name">${visible(x.name)}</span> <code>${visible(String(about).split('\n')[0].slice(0, 200))}</code>
         <span class="status">${status}${x.ended ? html` · ${duration(new Date(x.ended) - new Date(x.started))}` : status === 'runs' && x.seconds ? html` · ${duration(x.seconds * 1000)}` : nothing}</span></summary>
-      ${x.open.has('card') ? html`${x.patch?.lines.length ? diffLines(x.patch.lines) : html`<h4>Input</h4>${folded(typeof input.command === 'string' ? input.command : JSON.stringify(input, null, 2), 'in', x.open, again)}`}
+      ${x.open.has('card') ? html`${x.patch?.lines.length ? diffLines(x.patch.lines) : x.name === 'TodoWrite' && Array.isArray(input.todos) ? html`<ul class="todos">${todoLines(input.todos)}</ul>` : html`<h4>Input</h4>${folded(typeof input.command === 'string' ? input.command : JSON.stringify(input, null, 2), 'in', x.open, again)}`}
         ${answer ? html`<p class="muted">${answer.outcome === 'answered' ? html`${answer.response?.behavior === 'deny' ? 'Denied' : 'Allowed'} by ${visible(answer.by?.name)}${answer.response?.message ? html`: ${visible(answer.response.message)}` : nothing}` : visible(answer.outcome)}</p>` : nothing}
         ${x.done ? html`<h4>Output</h4>${folded(x.output, 'out', x.open, again)}` : nothing}` : nothing}
       ${x.children?.length ? html`<div class="children" role="group" aria-label="Subagent">${x.children.map(c => this.item(c))}</div>` : nothing}
@@ -197,6 +196,9 @@ export class Session {
     if (await attempt(() => post(`/sessions/${this.id}/rewind`, {uuid}))) notice('The next prompt continues from there.');
   }
 }
+
+const marks = {completed: '☑', in_progress: '▶', pending: '☐'};
+const todoLines = todos => todos.map(t => html`<li dir="auto">${marks[t?.status] ?? '☐'} ${visible(t?.content)}</li>`);
 
 // uuid returns a random one. crypto.randomUUID is missing where the page is not secure.
 function uuid() {

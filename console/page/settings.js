@@ -21,7 +21,7 @@ export class Settings extends Screen {
     const {push, dirs, rules} = this.data;
     return html`<h1>Settings</h1><section aria-label="Notifications"><h2>Notifications</h2>
       ${push.subscriptions.length ? table('Subscriptions', ['Through', 'When', 'Since', ''], push.subscriptions.map(s => [visible(s.service), s.events.map(e => events[e] ?? e).join(', '), when(s.created),
-        html`<button class="no" @click=${() => this.act(() => call('DELETE', '/push/' + s.id))}>Remove</button>`])) : html`<p class="empty">No browser of yours receives notifications while the console is closed.</p>`}
+        html`<button class="no" @click=${() => this.act(() => call('DELETE', '/push/' + s.id))}>Remove</button>`])) : html`<p class="empty">None of your browsers receives notifications while the console is closed.</p>`}
       <form class="new" id="push" @submit=${e => { e.preventDefault(); this.subscribe(e.target); }}><fieldset><legend>Notify me on this device when</legend>
         ${Object.entries(events).map(([name, text]) => html`<label class="option"><input type="checkbox" name="event" value=${name} ?checked=${name !== 'done'}> ${text}</label>`)}</fieldset>
         <button class="yes">Turn on</button></form></section>
@@ -31,9 +31,9 @@ export class Settings extends Screen {
   }
 
   rules(rules) {
-    return html`<p class="muted">Those of the settings files, in the mode ${visible(rules.mode)}. What a session was started with counts as well.</p>
-        ${rules.rules.length ? table('Permission rules', ['Then', 'Rule', 'From'], rules.rules.map(r => [visible(r.behavior), html`<code class="exact">${visible(r.rule, true)}</code>`, html`<span class="path">${visible(r.source)}</span>`]), 'rules') : html`<p class="empty">There are none: the mode decides.</p>`}
-        <form class="new" id="explain" @submit=${e => { e.preventDefault(); this.explain(e.target); }}><h2>What would be decided?</h2>
+    return html`<p class="muted">The rules of the settings files, in mode ${visible(rules.mode)}. The flags of a session add to them.</p>
+        ${rules.rules.length ? table('Permission rules', ['Decision', 'Rule', 'From'], rules.rules.map(r => [visible(r.behavior), html`<code class="exact">${visible(r.rule, true)}</code>`, html`<span class="path">${visible(r.source)}</span>`]), 'rules') : html`<p class="empty">There are no rules: the mode decides.</p>`}
+        <form class="new" id="explain" @submit=${e => { e.preventDefault(); this.explain(e.target); }}><h2>Explain a decision</h2>
           <label>Tool <input name="tool" required autocomplete="off" value="Bash"></label>
           <label>Command, or the input as JSON <textarea name="input" rows="2" required placeholder="git push"></textarea></label>
           <button class="yes">Explain</button>
@@ -53,10 +53,10 @@ export class Settings extends Screen {
 
   async subscribe(form) {
     const wanted = new FormData(form).getAll('event');
-    if (!wanted.length) { notice('Choose when to notify you.'); return; }
-    if (!('serviceWorker' in navigator && 'PushManager' in window)) { notice('This browser cannot do that here: it needs https.'); return; }
+    if (!wanted.length) { notice('Choose at least one event.'); return; }
+    if (!('serviceWorker' in navigator && 'PushManager' in window)) { notice('Notifications need https.'); return; }
     await this.act(async () => {
-      if (await Notification.requestPermission() !== 'granted') throw new Error('The browser does not allow notifications of this page.');
+      if (await Notification.requestPermission() !== 'granted') throw new Error('The browser does not allow notifications from this page.');
       await navigator.serviceWorker.register('push.js');
       const worker = await navigator.serviceWorker.ready;
       const key = Uint8Array.from(atob(this.data.push.key.replace(/-/g, '+').replace(/_/g, '/')), c => c.charCodeAt(0));

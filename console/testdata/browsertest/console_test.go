@@ -142,7 +142,7 @@ func TestTwoBrowsers(t *testing.T) {
 	one, two := open(t, r.link(serve.ScopeApprove)), open(t, r.link(serve.ScopeView))
 	one.ready() // on the overview
 	two.enter()
-	two.shows(".approval", "Your token may watch, not answer.")
+	two.shows(".approval", "Your token may only watch.")
 	two.key("y")
 	if two.gone("#prompt, .approval button"); len(r.answers(s)) != 0 {
 		t.Fatal("a viewer has answered")

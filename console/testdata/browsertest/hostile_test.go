@@ -48,21 +48,7 @@ func TestHostileContent(t *testing.T) {
 	p.shot("hostile")
 	safe := func(where string) {
 		t.Helper()
-		for what, js := range map[string]string{
-			"script ran":          "window.hacked !== undefined",
-			"elements were made":  "document.querySelector('main script, main style, main iframe, main img, main svg, main link, main object, main embed, main base, main meta') !== null",
-			"a question is faked": "document.querySelectorAll('.approval').length > 1 || document.querySelector('[data-ask=x]') !== null",
-			"a form was made":     "document.querySelector('form[action]') !== null",
-			"a heading was made":  "[...document.querySelectorAll('h1')].some(h => h.innerText.includes('expired'))",
-			"a link is unsafe":    "[...document.querySelectorAll('.timeline a')].some(a => !/^(https?|mailto):/.test(a.protocol) || a.origin === location.origin || !a.rel.includes('noopener') || !a.rel.includes('noreferrer'))",
-			"a link is disguised": "[...document.querySelectorAll('.timeline a')].some(a => a.innerText !== a.href && !a.parentElement.innerText.includes('(' + a.href + ')'))",
-			"a style is inline":   "[...document.querySelectorAll('main [style]')].some(e => e.getAttribute('style').includes('display'))",
-			"odd characters":      `/[\u202a-\u202e\u2066-\u2069\u200b\u0007\u001b]|\u{e0041}/u.test(document.body.innerText) || /[\u202a-\u202e]/.test(document.title)`,
-		} {
-			if eval[bool](p, js) {
-				t.Errorf("%s: %s", where, what)
-			}
-		}
+		p.safe(where, 1)
 	}
 	safe("session")
 	p.ready()

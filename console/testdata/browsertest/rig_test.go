@@ -317,13 +317,16 @@ func open(t *testing.T, url string) *page {
 	return p
 }
 
-// limited returns the context of the page, which ends when the deadline of the tests is near.
-// Nothing else limits how long a page may take: the machine may be busy.
+// stepTime is how long one step on a page may take. A step that never ends must not use the time of later tests.
+const stepTime = 60 * time.Second
+
+// limited returns the context of one step, which ends after stepTime, or when the deadline of the tests is near.
 func (p *page) limited() (context.Context, context.CancelFunc) {
-	if end, ok := p.t.Deadline(); ok {
-		return context.WithDeadline(p.ctx, end.Add(-15*time.Second))
+	limit := time.Now().Add(stepTime)
+	if end, ok := p.t.Deadline(); ok && end.Add(-15*time.Second).Before(limit) {
+		limit = end.Add(-15 * time.Second)
 	}
-	return context.WithCancel(p.ctx)
+	return context.WithDeadline(p.ctx, limit)
 }
 
 // do does something as a person would.
