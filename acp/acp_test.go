@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
+	"github.com/parley-go/parley/acp"
 	pt "github.com/parley-go/parley/parleytest"
 )
 
@@ -154,6 +157,32 @@ func TestPromptsQueue(t *testing.T) {
 			if f := e.response(id); !strings.Contains(string(f.Result), "cancelled") && !strings.Contains(string(f.Result), "end_turn") {
 				t.Error(brief(f))
 			}
+		}
+	})
+}
+
+// TestIdle checks that Config.Idle is called when the last running prompt has ended, and not
+// while another session waits for an answer, and Config.Opened once for each session.
+func TestIdle(t *testing.T) {
+	var opened, idle atomic.Int32
+	run(t, setting{model: writes, config: func(c *acp.Config) {
+		c.Opened, c.Idle = func() { opened.Add(1) }, func() { idle.Add(1) }
+	}}, func(t *testing.T, e *editor) {
+		a, b := e.newSession(), e.newSession()
+		if synctest.Wait(); opened.Load() != 2 {
+			t.Errorf("%d sessions were opened, want two", opened.Load())
+		}
+		waiting := e.send("session/prompt", prompt(a, "Write it."))
+		ask := e.until("question", func(f *frame) bool { return f.Method == "session/request_permission" })
+		e.call("session/set_mode", object{"sessionId": b, "modeId": "acceptEdits"})
+		e.call("session/prompt", prompt(b, "Write it."))
+		if synctest.Wait(); idle.Load() != 0 {
+			t.Error("idle while a prompt waits for an answer")
+		}
+		e.write(object{"jsonrpc": "2.0", "id": ask.ID, "result": selects("reject")})
+		e.response(waiting)
+		if synctest.Wait(); idle.Load() != 1 {
+			t.Errorf("idle %d times, want once", idle.Load())
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/acp/internal/v1"
 	"github.com/parley-go/parley/wire"
@@ -44,27 +45,34 @@ func (t *translator) commands(list []*wire.SlashCommand) {
 	t.emit(v1.SessionUpdate{AvailableCommandsUpdate: u})
 }
 
-var mcpCommand = regexp.MustCompile(`^mcp__(.+?)__(.+)$`)
-
 // commandName returns a command's name as people write it: that of an MCP server is
 // mcp:SERVER:NAME. promptCommand is the inverse.
 func commandName(name string) string {
-	if m := mcpCommand.FindStringSubmatch(name); m != nil {
-		return "mcp:" + m[1] + ":" + m[2]
+	if rest, ok := strings.CutPrefix(name, "mcp__"); ok {
+		if server, name, ok := strings.Cut(rest, "__"); ok && server != "" && name != "" {
+			return "mcp:" + server + ":" + name
+		}
 	}
 	return name
 }
 
-var writtenCommand = regexp.MustCompile(`^/mcp:([^:\s]+):(\S+)`)
+var writtenCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^/mcp:([^:\s]+):(\S+)`) })
 
 func promptCommand(text string) string {
-	return writtenCommand.ReplaceAllString(text, "/mcp__${1}__${2}")
+	if !strings.HasPrefix(text, "/mcp:") {
+		return text
+	}
+	return writtenCommand().ReplaceAllString(text, "/mcp__${1}__${2}")
 }
 
 var (
-	commandTags = regexp.MustCompile(`(?s)<command-name>(.*?)</command-name>.*?(?:<command-args>(.*?)</command-args>)?\s*$`)
-	hiddenTags  = regexp.MustCompile(`(?s)<(system-reminder|local-command-caveat|command-message)>.*?</(?:system-reminder|local-command-caveat|command-message)>\s*`)
-	outputTags  = regexp.MustCompile(`(?s)</?local-command-std(?:out|err)>`)
+	commandTags = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?s)<command-name>(.*?)</command-name>.*?(?:<command-args>(.*?)</command-args>)?\s*$`)
+	})
+	hiddenTags = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?s)<(system-reminder|local-command-caveat|command-message)>.*?</(?:system-reminder|local-command-caveat|command-message)>\s*`)
+	})
+	outputTags = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)</?local-command-std(?:out|err)>`) })
 )
 
 // promptText returns a prompt of the history as it was written, without what agents add
@@ -73,11 +81,11 @@ func promptText(s string) string {
 	if strings.HasPrefix(s, "[Request interrupted by user") {
 		return "" // a marker for the model
 	}
-	s = hiddenTags.ReplaceAllString(s, "")
-	if m := commandTags.FindStringSubmatch(s); m != nil {
+	s = hiddenTags().ReplaceAllString(s, "")
+	if m := commandTags().FindStringSubmatch(s); m != nil {
 		return strings.TrimSpace(m[1] + " " + m[2])
 	}
-	return outputTags.ReplaceAllString(s, "")
+	return outputTags().ReplaceAllString(s, "")
 }
 
 // status translates a status of the agent.

@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,29 +44,30 @@ func (a *Agent) Dial(ctx context.Context, spec transport.Spec) (transport.Conn, 
 		return nil, &transport.SpecError{Option: "Path", Reason: "the program is the Command of the acp.Agent"}
 	}
 	b := &bridge{agent: a, cwd: spec.Dir, asked: map[string]*asked{}}
-	if err := b.parse(spec.Args); err != nil {
+	if err := b.parse(spec.Args()); err != nil {
 		return nil, err
 	}
 	var err error
 	if b.cwd, err = filepath.Abs(b.cwd); err != nil {
 		return nil, err
 	}
-	spec.Args = nil
+	spec.Words, spec.Flags = nil, nil
 	dialer := a.Dialer
 	if dialer == nil {
 		if len(a.Command) == 0 {
 			return nil, &transport.SpecError{Option: "Dialer", Reason: "the acp.Agent has neither a Command nor a Dialer"}
 		}
-		dialer = &transport.Process{EOFGrace: 2 * time.Second}
+		dialer = &transport.Process{EOFGrace: cmp.Or(spec.CloseTimeout, 2*time.Second)}
 	}
 	if len(a.Command) > 0 {
-		spec.Path, spec.Args = a.Command[0], a.Command[1:]
+		spec.Path, spec.Words = a.Command[0], a.Command[1:]
 	}
 	inner, err := dialer.Dial(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	host, peer := transport.Pipe()
+	peer.SetCloseTimeout(spec.CloseTimeout)
 	b.host = peer
 	go b.run(inner)
 	return host, nil

@@ -26,7 +26,7 @@ func newDraft() *draft {
 var draftMethods = map[string]string{
 	"initialize": "initialize", "auth/login": "authenticate", "auth/logout": "logout", "session/new": "session/new", "session/resume": "session/resume",
 	"session/list": "session/list", "session/delete": "session/delete", "session/close": "session/close", "session/prompt": "session/prompt", "session/cancel": "session/cancel",
-	"session/set_config_option": "session/set_config_option", "_session/steering": "_session/steering",
+	"session/set_config_option": "session/set_config_option", "mcp/message": "mcp/message", "_session/steering": "_session/steering",
 }
 
 // stateMethod is the method of an internal frame for the draft: a session's state may have
@@ -263,17 +263,34 @@ func draftCall(u map[string]json.RawMessage) {
 	})
 }
 
+// draftCapabilities returns the capabilities of a client of version 2 as one of version 1.
+func draftCapabilities(data json.RawMessage) (*v1.ClientCapabilities, error) {
+	d, err := decodeCapabilities[struct {
+		Auth        struct{ Terminal *empty }
+		Elicitation *v1.ElicitationCapabilities
+		Session     *v1.ClientSessionCapabilities
+		Meta        json.RawMessage `json:"_meta"`
+	}](data)
+	if err != nil {
+		return nil, err
+	}
+	return &v1.ClientCapabilities{Auth: &v1.AuthCapabilities{Terminal: d.Auth.Terminal != nil}, Elicitation: d.Elicitation, Session: d.Session, Meta: d.Meta}, nil
+}
+
 // initializeDraft returns the response to an initialize request of version 2.
 func (s *server) initializeDraft() any {
-	methods := []map[string]string{}
-	for _, m := range authMethods {
-		methods = append(methods, map[string]string{"type": "agent", "methodId": m.AuthMethodAgent.ID, "name": m.AuthMethodAgent.Name, "description": m.AuthMethodAgent.Description})
-	}
+	methods := changedAll(mustJSON(s.authMethods()), func(m map[string]json.RawMessage) {
+		if m["type"] == nil {
+			m["type"] = json.RawMessage(`"agent"`)
+		}
+		m["methodId"] = m["id"]
+		delete(m, "id")
+	})
 	return map[string]any{
 		"protocolVersion": 2,
 		"info":            map[string]string{"name": s.cfg.Name, "title": "Parley", "version": firstOf(s.cfg.Version, "0")},
 		"capabilities": map[string]any{
-			"session": map[string]any{"prompt": map[string]any{"image": empty{}, "embeddedContext": empty{}}, "mcp": map[string]any{"stdio": empty{}, "http": empty{}}, "delete": empty{}, "additionalDirectories": empty{}},
+			"session": map[string]any{"prompt": map[string]any{"image": empty{}, "embeddedContext": empty{}}, "mcp": map[string]any{"stdio": empty{}, "http": empty{}, "acp": empty{}}, "delete": empty{}, "additionalDirectories": empty{}},
 			"auth":    empty{},
 		},
 		"authMethods": methods, "_meta": json.RawMessage(`{"steering":{"supported":true}}`),

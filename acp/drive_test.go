@@ -33,7 +33,7 @@ func inMemory(t *testing.T, model *pt.Model) *acp.Agent {
 		json.Unmarshal(start.Spec, &spec)
 		dialer := agent.InProcess(agent.Config{Model: model, Store: store, Environ: os.Environ()})
 		return &parley.Options{Cwd: start.Cwd, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
-			s.Args = append(spec.Args, s.Args...)
+			s.Words = append(spec.Args, s.Words...)
 			return dialer.Dial(ctx, s)
 		})}, nil
 	}})

@@ -22,6 +22,7 @@ type editing struct {
 	id     string
 	client client
 	setup  *setup
+	host   hub.HostLink // for the client's own MCP servers, or nil
 
 	ctx  context.Context // ends when the client closes the session
 	stop context.CancelCauseFunc
@@ -64,6 +65,17 @@ func (s *server) open(r *request, id string, x *setup, how opened) (any, error) 
 		s.closeEditing(old)
 	}
 	e := &editing{srv: s, hub: s.cfg.Hub, id: id, client: *s.initializedClient(), setup: x, done: make(chan struct{})}
+	e.ctx, e.stop = context.WithCancelCause(s.conn.ctx)
+	if err := e.attachServers(r.ctx); err != nil {
+		return nil, err
+	}
+	following := false
+	defer func() {
+		if !following {
+			e.stop(errClosedSession)
+			e.detachServers()
+		}
+	}()
 	init, err := e.hub.Initialized(r.ctx, id)
 	if err != nil && (!how.replay || errors.Is(err, hub.ErrNotFound) || errors.Is(err, hub.ErrLocked) || r.ctx.Err() != nil) {
 		return nil, err // otherwise the history can be shown, even if no agent can continue
@@ -73,15 +85,19 @@ func (s *server) open(r *request, id string, x *setup, how opened) (any, error) 
 			return nil, err
 		}
 	}
-	e.chosen.begin(init)
 	state, err := e.hub.State(r.ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	e.ctx, e.stop = context.WithCancelCause(s.conn.ctx)
+	e.chosen.begin(init, state)
+	following = true
 	s.mu.Lock()
+	old := s.sessions[e.id] // if the client opens the session twice at the same time
 	s.sessions[e.id] = e
 	s.mu.Unlock()
+	if old != nil {
+		old.end()
+	}
 	s.conn.work.Go(func() { e.run(r, how, state) })
 	return later, nil
 }
@@ -128,6 +144,7 @@ func (e *editing) run(r *request, how opened, state *hub.State) {
 			a.withdraw(errClosedSession)
 		}
 		e.finishAll(context.Cause(e.ctx))
+		e.detachServers()
 	}()
 	after := state.N
 	if how.replay {
@@ -155,8 +172,14 @@ func (e *editing) run(r *request, how opened, state *hub.State) {
 					f.replay(before, entry)
 					before = nil
 				}
+				if now := new(hub.State); json.Unmarshal(entry.Data, now) == nil {
+					e.setChosen(now)
+				}
 				r.respond(how.respond(e), nil)
 				f.t.commands(e.init.Commands)
+				if opened := e.srv.cfg.Opened; opened != nil {
+					opened()
+				}
 				for i := range before {
 					f.entry(&before[i])
 				}
@@ -175,6 +198,9 @@ func (e *editing) run(r *request, how opened, state *hub.State) {
 			}
 			e.stop(failed)
 		}
+	}
+	if !begun {
+		r.respond(nil, errorf(CodeCancelled, "the session was closed or opened again"))
 	}
 }
 
@@ -249,9 +275,11 @@ func (f *follower) entry(e *hub.Entry) {
 			open.withdraw(errAnswered)
 		}
 	case hub.KindControl:
-		var c hub.Control
-		if json.Unmarshal(e.Data, &c) == nil {
-			f.controlled(c.Request)
+		var c struct {
+			Request struct{ Subtype, Title string }
+		}
+		if json.Unmarshal(e.Data, &c) == nil && c.Request.Subtype == "rename_session" && c.Request.Title != "" {
+			f.send(v1.SessionUpdate{SessionInfoUpdate: &v1.SessionInfoUpdate{Title: c.Request.Title}})
 		}
 	case hub.KindDropped:
 		var d hub.Dropped
@@ -264,19 +292,27 @@ func (f *follower) entry(e *hub.Entry) {
 		f.t.endCalls(x.Reason)
 		f.finishTurns(func(t *turn) bool { return t.taken > 0 || slices.Contains(x.Prompts, t.uuid) || len(x.Prompts) == 0 }, nil, errorf(CodeInternal, "%s", x.Reason))
 	case hub.KindState:
+		state := new(hub.State)
+		if json.Unmarshal(e.Data, state) == nil && f.setChosen(state) {
+			f.optionsChanged()
+		}
 		f.askHeld()
 	}
 }
 
-// note applies what a message reveals about the session's settings.
+// note applies the settings of the session that only a message contains.
 func (f *follower) note(m wire.Message) (changed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch m := m.(type) {
-	case *wire.Init:
-		return f.setChosen(func(c *chosen) { c.mode = firstMode(m.PermissionMode, c.mode) })
-	case *wire.Status:
-		return f.setChosen(func(c *chosen) { c.mode = firstMode(m.PermissionMode, c.mode) })
+	case *wire.Init: // of an agent that does not report its first mode earlier
+		before := f.mode
+		if m.PermissionMode != "" && !f.modeSet && !(f.t.replay && f.init.CurrentPermissionMode != "") {
+			f.mode = string(m.PermissionMode)
+		}
+		return f.mode != before
 	case *wire.CommandsChanged:
-		f.setChosen(func(c *chosen) { c.init.Commands = m.Commands })
+		f.init.Commands = m.Commands
 	}
 	return false
 }
@@ -312,7 +348,7 @@ func (f *follower) frame(e *hub.Entry, m wire.Message) {
 			f.t.endCalls("The call was interrupted.")
 		}
 		f.t.message(m)
-		result, err := outcome(m)
+		result, err := f.srv.outcome(m)
 		ids := append(slices.Clone(m.UserMessageUUIDs), m.UserMessageUUID)
 		f.finishTurns(func(t *turn) bool { return t.taken > 0 && t.taken < e.N || slices.Contains(ids, t.uuid) }, result, err)
 		return
@@ -356,7 +392,7 @@ func (e *editing) took(uuid string, n uint64) bool {
 func stopped(reason v1.StopReason) *v1.PromptResponse { return &v1.PromptResponse{StopReason: reason} }
 
 // outcome returns the response to the prompts of a turn.
-func outcome(m *wire.Result) (*v1.PromptResponse, error) {
+func (s *server) outcome(m *wire.Result) (*v1.PromptResponse, error) {
 	switch m.Outcome() {
 	case wire.OutcomeCompleted, wire.OutcomeStopped, wire.OutcomeDeferred, wire.OutcomeBlocked:
 		if m.StopReason == "max_tokens" {
@@ -375,7 +411,7 @@ func outcome(m *wire.Result) (*v1.PromptResponse, error) {
 	}
 	e := &Error{Code: CodeInternal, Message: m.Reason(), Data: mustJSON(map[string]any{"subtype": m.Subtype, "outcome": m.Outcome().String()})}
 	if m.APIErrorStatus == 401 || m.APIErrorStatus == 403 {
-		e.Code, e.Data = CodeAuthRequired, mustJSON(map[string]any{"authMethods": authMethods})
+		e.Code, e.Data = CodeAuthRequired, mustJSON(map[string]any{"authMethods": s.authMethods()})
 	}
 	return nil, e
 }
@@ -403,6 +439,9 @@ func (e *editing) finishTurns(which func(*turn) bool, result *v1.PromptResponse,
 		t.req.respond(last, failed)
 	}
 	e.idle(last, failed)
+	if len(over) > 0 {
+		e.srv.idle()
+	}
 }
 
 // finishAll responds to all prompts when the session is no longer followed.
@@ -434,18 +473,16 @@ func (s *server) prompt(r *request) {
 	e.mu.Lock()
 	e.turns = append(e.turns, t)
 	e.mu.Unlock()
-	stopWatching := context.AfterFunc(r.ctx, func() {
-		if errors.Is(context.Cause(r.ctx), errCancelled) {
-			e.cancelTurns([]*turn{t})
-		}
-	})
 	s.conn.work.Go(func() {
-		defer stopWatching()
 		if e.client.version == 2 {
 			e.acceptDraft(t, p.Prompt)
 		}
 		e.submit(t, m)
-		<-r.ctx.Done()
+	})
+	s.conn.work.Go(func() {
+		if <-r.ctx.Done(); errors.Is(context.Cause(r.ctx), errCancelled) {
+			e.cancelTurns([]*turn{t})
+		}
 	})
 }
 
@@ -523,11 +560,16 @@ func (e *editing) cancelAll() {
 // follow when the turn has ended.
 func (e *editing) cancelTurns(turns []*turn) {
 	e.mu.Lock()
+	again := len(turns) == 0 && len(e.stops) > 1 || len(turns) > 0 // what an earlier cancel does anyway
 	for _, t := range turns {
 		if !t.cancelled {
-			t.cancelled = true
+			again, t.cancelled = false, true
 			close(t.quit)
 		}
+	}
+	if again {
+		e.mu.Unlock()
+		return
 	}
 	over := make(chan struct{})
 	if len(turns) == 0 {

@@ -2,9 +2,11 @@ package acp_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/parley-go/parley/acp"
 	pt "github.com/parley-go/parley/parleytest"
 )
 
@@ -61,6 +63,20 @@ func TestHostileFrames(t *testing.T) {
 		{"a cancel of nothing", `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"x"}}`, "", 0},
 		{"a cancel without params", `{"jsonrpc":"2.0","method":"session/cancel"}`, "", 0},
 		{"a cancelled request that is none", `{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":55}}`, "", 0},
+		{"a cancel with an id", `{"jsonrpc":"2.0","id":7,"method":"session/cancel","params":{"sessionId":"SID"}}`, "7", -32600},
+		{"a cancelled request with an id", `{"jsonrpc":"2.0","id":7,"method":"$/cancel_request","params":{"requestId":55}}`, "7", -32601},
+		{"a message of a server with an id", `{"jsonrpc":"2.0","id":7,"method":"mcp/message","params":{"serverId":"x","method":"y"}}`, "7", -32600},
+		{"a prompt without an id", `{"jsonrpc":"2.0","method":"session/prompt","params":{"sessionId":"SID","prompt":[{"type":"text","text":"x"}]}}`, "", 0},
+		{"a new session without an id", `{"jsonrpc":"2.0","method":"session/new","params":{"cwd":"/","mcpServers":[]}}`, "", 0},
+		{"a deletion without an id", `{"jsonrpc":"2.0","method":"session/delete","params":{"sessionId":"SID"}}`, "", 0},
+		{"a directory that is not there", `{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/nothing/here","mcpServers":[]}}`, "7", -32603},
+		{"a directory that is a file", `{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/etc/passwd","mcpServers":[]}}`, "7", -32603},
+		{"a zero byte in a path", `{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/\u0000","mcpServers":[]}}`, "7", -32603},
+		{"another directory that is relative", `{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/","additionalDirectories":["../x"],"mcpServers":[]}}`, "7", -32602},
+		{"a directory that is a flag", `{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"--settings","mcpServers":[]}}`, "7", -32602},
+		{"a server with a number as command", `{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/","mcpServers":[{"name":"x","command":7,"args":[],"env":[]}]}}`, "7", -32602},
+		{"servers that are an object", `{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/","mcpServers":{}}}`, "7", -32602},
+		{"a server of the client without an id", `{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/","mcpServers":[{"type":"acp","name":"x"}]}}`, "7", -32602},
 		{"initialize once more", `{"jsonrpc":"2.0","id":7,"method":"initialize","params":{"protocolVersion":1}}`, "7", -32600},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -121,6 +137,35 @@ func TestInitialize(t *testing.T) {
 	})
 }
 
+// TestTerminalLogin checks that the login in a terminal is offered to clients that declare that they
+// have one, and to no others, in both versions.
+func TestTerminalLogin(t *testing.T) {
+	for name, c := range map[string]struct {
+		version int
+		caps    object
+		offered bool
+	}{
+		"version 1":              {1, object{"auth": object{"terminal": true}}, true},
+		"version 1, no terminal": {1, object{"auth": object{"terminal": false}}, false},
+		"version 1, nothing":     {1, object{}, false},
+		"version 2":              {2, object{"auth": object{"terminal": object{}}}, true},
+		"version 2, no terminal": {2, object{"auth": object{"terminal": nil}}, false},
+		"version 2, nothing":     {2, object{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, setting{model: script(pt.Say("Hello.").Always()), version: -1, caps: c.caps, config: func(cfg *acp.Config) { cfg.Login = []string{"--login"} }}, func(t *testing.T, e *editor) {
+				e.mu.Lock()
+				e.version = c.version
+				e.mu.Unlock()
+				got := fmt.Sprint(e.initialize()["authMethods"])
+				if strings.Contains(got, "type:terminal") != c.offered || strings.Contains(got, "[--login]") != c.offered || !strings.Contains(got, "api-key") {
+					t.Errorf("methods %s; a login is offered, want %v", got, c.offered)
+				}
+			})
+		})
+	}
+}
+
 // TestReusedRequestID checks that an id in use is rejected, and that the request that has it
 // is answered.
 func TestReusedRequestID(t *testing.T) {
@@ -176,6 +221,65 @@ func TestWrongPermissionAnswers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFailedSessionIsNotKept checks that no session is left of a request that could not open one.
+func TestFailedSessionIsNotKept(t *testing.T) {
+	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
+		e.fails(-32603, "session/new", object{"cwd": "/nothing/here", "mcpServers": []any{}})
+		list, err := e.cfg.Hub.List(t.Context())
+		if err != nil || len(list) > 0 {
+			t.Errorf("the hub has %d sessions, want none: %v", len(list), err)
+		}
+	})
+}
+
+// TestOpenedTwice checks that requests that open, close and delete the same session at the same time
+// all have a response, and that the session is shown once afterwards.
+func TestOpenedTwice(t *testing.T) {
+	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		e.call("session/prompt", prompt(id, "Hello?"))
+		at := object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}}
+		want := map[string]bool{}
+		for range 8 {
+			for _, method := range []string{"session/load", "session/resume", "session/close"} {
+				want[e.send(method, at)] = true
+			}
+		}
+		want[e.send("session/load", at)] = true
+		for len(want) > 0 {
+			f := e.until("a response", func(f *frame) bool { return f.Method == "" && want[string(f.ID)] })
+			delete(want, string(f.ID))
+		}
+		e.call("session/load", at)
+		before := strings.Count(e.received(), `"Hello."`)
+		e.call("session/prompt", prompt(id, "And now?"))
+		if n := strings.Count(e.received(), `"Hello."`) - before; n != 1 {
+			t.Errorf("the answer came %d times, want once", n)
+		}
+	})
+}
+
+// TestManyNotifications checks that a flood of notifications starts few goroutines, and that the
+// connection stays open.
+func TestManyNotifications(t *testing.T) {
+	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		before := runtime.NumGoroutine()
+		for range 5000 {
+			e.notify("session/cancel", object{"sessionId": id})
+			e.notify("mcp/message", object{"serverId": "x", "method": "y"})
+			e.notify("session/prompt", prompt(id, "More."))
+			e.notify("session/list", object{})
+		}
+		if n := runtime.NumGoroutine() - before; n > 2*256 {
+			t.Errorf("%d more goroutines", n)
+		}
+		if got := e.call("session/prompt", prompt(id, "Still there?"))["stopReason"]; got != "end_turn" {
+			t.Errorf("then: %v", got)
+		}
+	})
 }
 
 // TestFlood checks that many concurrent prompts are all answered: queued ones are cancelled,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/parley-go/parley/acp"
 	pt "github.com/parley-go/parley/parleytest"
@@ -41,9 +42,17 @@ func TestOptions(t *testing.T) {
 		if !strings.Contains(e.received(), "config_option_update") {
 			t.Errorf("session/set_mode did not send the options:\n%s", e.received())
 		}
+		synctest.Wait()
+		if n := strings.Count(e.received(), "current_mode_update"); n != 0 {
+			t.Errorf("session/set_mode sent the client's own mode %d times:\n%s", n, e.received())
+		}
 		got := e.call("session/set_config_option", object{"sessionId": id, "configId": "mode", "value": "plan"})
 		if mode, _ := option(t, got["configOptions"], "mode"); mode != "plan" {
 			t.Errorf("mode %v", mode)
+		}
+		synctest.Wait()
+		if n := strings.Count(e.received(), "current_mode_update"); n != 1 {
+			t.Errorf("session/set_config_option sent the mode %d times, want 1:\n%s", n, e.received())
 		}
 		_, models := option(t, got["configOptions"], "model")
 		got = e.call("session/set_config_option", object{"sessionId": id, "configId": "model", "value": models[len(models)-1]})
@@ -51,19 +60,52 @@ func TestOptions(t *testing.T) {
 			t.Errorf("model %v, want %s", model, models[len(models)-1])
 		}
 		got = e.call("session/set_config_option", object{"sessionId": id, "configId": "model", "value": models[0]})
-		if _, levels := option(t, got["configOptions"], "effort"); len(levels) > 1 {
-			got = e.call("session/set_config_option", object{"sessionId": id, "configId": "effort", "value": levels[1]})
-			if level, _ := option(t, got["configOptions"], "effort"); level != levels[1] {
-				t.Errorf("effort %v, want %s", level, levels[1])
-			}
+		_, levels := option(t, got["configOptions"], "effort")
+		got = e.call("session/set_config_option", object{"sessionId": id, "configId": "effort", "value": levels[1]})
+		if level, _ := option(t, got["configOptions"], "effort"); level != levels[1] {
+			t.Errorf("effort %v, want %s", level, levels[1])
 		}
 		// The settings also apply for the next client that opens the session.
-		e.reconnect()
-		again := e.call("session/load", object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}})
-		if mode := again["modes"].(object)["currentModeId"]; mode != "plan" {
-			t.Errorf("the mode of the session that was loaded is %v", mode)
+		for _, method := range []string{"session/load", "session/resume"} {
+			e.reconnect()
+			again := e.call(method, object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}})
+			if mode := again["modes"].(object)["currentModeId"]; mode != "plan" {
+				t.Errorf("%s: mode %v, want plan", method, mode)
+			}
+			for option, want := range map[string]any{"mode": "plan", "model": models[0], "effort": levels[1]} {
+				if got := current(t, again["configOptions"], option); got != want {
+					t.Errorf("%s: %s %v, want %v", method, option, got, want)
+				}
+			}
 		}
 	})
+}
+
+// TestRefusedMode checks that a mode that the agent refuses is not shown, now or later.
+func TestRefusedMode(t *testing.T) {
+	run(t, setting{model: script(pt.Say("Hello.").Always())}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		for _, before := range []string{"default", "plan"} {
+			e.call("session/set_mode", object{"sessionId": id, "modeId": before})
+			e.fails(acp.CodeInternal, "session/set_mode", object{"sessionId": id, "modeId": "bypassPermissions"})
+			synctest.Wait()
+			got := e.call("session/set_config_option", object{"sessionId": id, "configId": "effort", "value": "default"})
+			if mode := current(t, got["configOptions"], "mode"); mode != before {
+				t.Errorf("mode %v, want %s", mode, before)
+			}
+			e.reconnect()
+			got = e.call("session/load", object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}})
+			if mode := current(t, got["configOptions"], "mode"); mode != before {
+				t.Errorf("mode %v after loading, want %s", mode, before)
+			}
+		}
+	})
+}
+
+func current(t *testing.T, list any, id string) any {
+	t.Helper()
+	value, _ := option(t, list, id)
+	return value
 }
 
 // TestPlanApproval checks that an approved plan is carried out, in the mode that was

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/parley-go/parley/acp/internal/v1"
+	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -28,16 +29,17 @@ const (
 
 // chosen holds the current options of a session. It is guarded by the mutex of the editing.
 type chosen struct {
-	init   wire.InitializeResponse // the agent's offer
-	mode   string
-	model  string
-	effort string
-	// setting is the option that the client is setting: entries of the journal about it are
-	// older.
-	setting string
+	init    wire.InitializeResponse // the agent's offer
+	mode    string
+	model   string
+	effort  string
+	modeSet bool   // the mode was changed since the agent started
+	setting string // the option that the client is setting, if any
+	asOf    uint64 // the number of the last entry that they include; states before it do not apply
 }
 
-func (c *chosen) begin(init *wire.InitializeResponse) {
+// begin sets the options that the agent starts with, and the changes of the session since.
+func (c *chosen) begin(init *wire.InitializeResponse, state *hub.State) {
 	if init != nil {
 		c.init = *init
 	}
@@ -46,30 +48,29 @@ func (c *chosen) begin(init *wire.InitializeResponse) {
 	if len(c.init.Models) > 0 {
 		c.model = c.init.Models[0].Value
 	}
+	c.apply(state)
 }
 
-func firstMode(m wire.PermissionMode, other string) string {
-	if m == "" {
-		return other
+// apply applies the settings of a state, unless they are outdated.
+func (c *chosen) apply(state *hub.State) {
+	if state.N < c.asOf {
+		return
 	}
-	return string(m)
+	c.asOf = state.N
+	c.modeSet = state.Mode != ""
+	c.mode = firstOf(state.Mode, c.mode)
+	c.model = firstOf(state.Model, c.model)
+	c.effort = firstOf(state.Effort, c.effort)
 }
 
-// setChosen applies a change from the journal, and reports whether it made a difference.
-func (e *editing) setChosen(f func(*chosen)) bool {
+// setChosen applies the settings of a state, and reports whether the client has to learn of a
+// difference. It does not for an option that it is setting: the response contains the result.
+func (e *editing) setChosen(state *hub.State) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	mode, model, effort := e.mode, e.model, e.effort
-	f(&e.chosen)
-	switch e.setting {
-	case optionMode:
-		e.mode = mode
-	case optionModel:
-		e.model = model
-	case optionEffort:
-		e.effort = effort
-	}
-	return mode != e.mode || model != e.model || effort != e.effort
+	e.apply(state)
+	return mode != e.mode && e.setting != optionMode || model != e.model && e.setting != optionModel || effort != e.effort && e.setting != optionEffort
 }
 
 // offered returns the available modes of the session.
@@ -145,41 +146,6 @@ func (f *follower) optionsChanged() {
 	f.send(v1.SessionUpdate{ConfigOptionUpdate: &v1.ConfigOptionUpdate{ConfigOptions: f.options()}})
 }
 
-// controlled applies a change of a setting by somebody else.
-func (f *follower) controlled(request json.RawMessage) {
-	var r struct {
-		Subtype  string         `json:"subtype"`
-		Mode     string         `json:"mode"`
-		Model    string         `json:"model"`
-		Title    string         `json:"title"`
-		Settings map[string]any `json:"settings"`
-	}
-	if json.Unmarshal(request, &r) != nil {
-		return
-	}
-	changed := f.setChosen(func(c *chosen) {
-		switch r.Subtype {
-		case "set_permission_mode":
-			c.mode = firstOf(r.Mode, c.mode)
-		case "set_model":
-			c.model = firstOf(r.Model, defaultValue)
-		case "apply_flag_settings":
-			if level, ok := r.Settings["effortLevel"]; ok {
-				c.effort = defaultValue
-				if s, ok := level.(string); ok && s != "" {
-					c.effort = s
-				}
-			}
-		}
-	})
-	if changed && !f.t.replay {
-		f.optionsChanged()
-	}
-	if r.Subtype == "rename_session" && r.Title != "" {
-		f.send(v1.SessionUpdate{SessionInfoUpdate: &v1.SessionInfoUpdate{Title: r.Title}})
-	}
-}
-
 func (s *server) setMode(r *request, p *v1.SetSessionModeRequest) (any, error) {
 	e, err := s.opened(p.SessionID)
 	if err != nil {
@@ -188,6 +154,9 @@ func (s *server) setMode(r *request, p *v1.SetSessionModeRequest) (any, error) {
 	defer e.startSetting(optionMode)()
 	if err := e.choose(r, optionMode, p.ModeID); err != nil {
 		return nil, err
+	}
+	if mode := e.modes().CurrentModeID; mode != p.ModeID { // somebody else has changed it again
+		e.send(v1.SessionUpdate{CurrentModeUpdate: &v1.CurrentModeUpdate{CurrentModeID: mode}})
 	}
 	e.send(v1.SessionUpdate{ConfigOptionUpdate: &v1.ConfigOptionUpdate{ConfigOptions: e.options()}})
 	return empty{}, nil
@@ -207,7 +176,7 @@ func (s *server) setOption(r *request, p *v1.SetSessionConfigOptionRequest) (any
 		return nil, err
 	}
 	if p.ConfigID == optionMode {
-		e.send(v1.SessionUpdate{CurrentModeUpdate: &v1.CurrentModeUpdate{CurrentModeID: value}})
+		e.send(v1.SessionUpdate{CurrentModeUpdate: &v1.CurrentModeUpdate{CurrentModeID: e.modes().CurrentModeID}})
 	}
 	return &v1.SetSessionConfigOptionResponse{ConfigOptions: e.options()}, nil
 }
@@ -215,14 +184,15 @@ func (s *server) setOption(r *request, p *v1.SetSessionConfigOptionRequest) (any
 // startSetting reserves the setting of an option for the caller, until it calls the returned
 // function.
 func (e *editing) startSetting(id string) (end func()) {
-	e.choosing.Lock()
-	e.mu.Lock()
-	e.setting = id
-	e.mu.Unlock()
-	return func() {
+	set := func(id string) {
 		e.mu.Lock()
-		e.setting = ""
-		e.mu.Unlock()
+		defer e.mu.Unlock()
+		e.setting = id
+	}
+	e.choosing.Lock()
+	set(id)
+	return func() {
+		set("")
 		e.choosing.Unlock()
 	}
 }
@@ -238,10 +208,19 @@ func (e *editing) choose(r *request, id, value string) error {
 		if !slices.ContainsFunc(values, func(v v1.SessionConfigSelectOption) bool { return v.Value == value }) {
 			return errorf(CodeInvalidParams, "%s cannot be %q", id, value)
 		}
-		if _, err := e.hub.Control(r.ctx, e.id, controlFor(id, value)); err != nil {
+		resp, err := e.hub.Control(r.ctx, e.id, controlFor(id, value))
+		if err != nil {
 			return err
 		}
-		e.mu.Lock()
+		state, err := e.hub.State(r.ctx, e.id)
+		if err != nil {
+			return err
+		}
+		e.setChosen(state)
+		if resp != nil {
+			return nil
+		}
+		e.mu.Lock() // another process that runs the session applies it later
 		defer e.mu.Unlock()
 		switch id {
 		case optionMode:

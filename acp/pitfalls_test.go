@@ -494,3 +494,15 @@ func TestBackgroundNoticeKeepsQuestion(t *testing.T) {
 		}
 	})
 }
+
+// TestCancelThenDisconnect checks that Serve waits for the interrupt of a prompt that the client
+// cancels as its last act. Without that, the race detector reports it.
+func TestCancelThenDisconnect(t *testing.T) {
+	for range 30 {
+		run(t, setting{model: script(pt.Pause(time.Hour).Say("Late.").Always())}, func(t *testing.T, e *editor) {
+			id := e.send("session/prompt", prompt(e.newSession(), "Hello."))
+			time.Sleep(time.Second)
+			e.write(object{"jsonrpc": "2.0", "method": "$/cancel_request", "params": object{"requestId": json.RawMessage(id)}})
+		})
+	}
+}

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,8 +30,17 @@ type Config struct {
 	Sessions session.Store
 	// Name and Version describe the agent, for initialize.
 	Name, Version string
+	// Login are additional arguments for this program that let a person log in at a terminal. Without
+	// any, clients are not offered that.
+	Login []string
 	// Auth returns an error if the agent lacks a required key. Nil means that it has one.
 	Auth func() error
+	// Opened is called when a session has been opened, after the response. It may be nil, must not
+	// block, and is called from several goroutines.
+	Opened func()
+	// Idle is called when a prompt has ended and no other one is running, after the response. It may
+	// be nil, must not block for long, and is called from several goroutines.
+	Idle func()
 	// Log receives every line of the connection: "in" from the client, "out" to it. It may be nil.
 	Log func(dir string, line []byte)
 }
@@ -44,7 +55,7 @@ func Serve(ctx context.Context, cfg Config, r io.Reader, w io.Writer) error {
 	if cfg.Name == "" {
 		cfg.Name = "parley"
 	}
-	s := &server{cfg: cfg, sessions: map[string]*editing{}}
+	s := &server{cfg: cfg, sessions: map[string]*editing{}, notified: make(chan struct{}, maxNotified)}
 	s.conn = newConn(ctx, w, s.handle)
 	s.conn.log = cfg.Log
 	// A reader cannot be woken, so the end of ctx closes the stream.
@@ -73,25 +84,32 @@ type client struct {
 	forms      bool // elicitation with forms
 	urls       bool // elicitation with pages
 	terminals  bool // streams the output of commands
+	logins     bool // runs the agent in a terminal, so that a person can log in
 }
 
 // A server is one connection with an editor. The connection's reader calls handle; every session
 // has its own goroutine, which writes everything that belongs to it.
 type server struct {
-	cfg  Config
-	conn *conn
+	cfg      Config
+	conn     *conn
+	notified chan struct{} // holds a token for each notification that is being processed
 
 	mu       sync.Mutex
 	client   *client // nil before initialize
 	sessions map[string]*editing
 }
 
-// A method serves one kind of request. If inOrder is set, the reader calls serve before it
-// continues, so serve must not block. Otherwise serve runs in its own goroutine.
+// A method serves one kind of request, or of notification if notified is set. If inOrder is set, the
+// reader calls serve before it continues, so serve must not block. Otherwise serve runs in its own
+// goroutine.
 type method struct {
-	inOrder bool
-	serve   func(*server, *request)
+	inOrder, notified bool
+	serve             func(*server, *request)
 }
+
+// maxNotified is how many notifications are processed at a time. A notification has no response, so
+// a client does not notice that there are too many; those are dropped.
+const maxNotified = 256
 
 // beside returns a method that runs concurrently with others.
 func beside[P any](f func(*server, *request, *P) (any, error)) method {
@@ -130,9 +148,10 @@ var methods = map[string]method{
 	"session/delete":            beside((*server).deleteSession),
 	"session/close":             beside((*server).closeSession),
 	"session/prompt":            {inOrder: true, serve: (*server).prompt},
-	"session/cancel":            {inOrder: true, serve: (*server).cancel},
+	"session/cancel":            {inOrder: true, notified: true, serve: (*server).cancel},
 	"session/set_mode":          beside((*server).setMode),
 	"session/set_config_option": beside((*server).setOption),
+	"mcp/message":               {notified: true, serve: beside((*server).serverNotified).serve}, // unstable
 	"_session/steering":         beside((*server).steer),
 }
 
@@ -150,8 +169,21 @@ func (s *server) handle(r *request) {
 		s.respondBeside(r, errorf(CodeMethodNotFound, "there is no method %s", r.method))
 	case r.method != "initialize" && s.initializedClient() == nil:
 		s.respondBeside(r, errorf(CodeInvalidRequest, "%s: the first request must be initialize", r.method))
+	case m.notified && r.id != nil:
+		s.respondBeside(r, errorf(CodeInvalidRequest, "%s is a notification, so it has no id", r.method))
+	case !m.notified && r.id == nil:
+		// Nobody waits for a response, so nobody would know what it did.
 	case m.inOrder:
 		m.serve(s, r)
+	case m.notified:
+		select {
+		case s.notified <- struct{}{}:
+			s.conn.work.Go(func() {
+				m.serve(s, r)
+				<-s.notified
+			})
+		default:
+		}
 	default:
 		s.conn.work.Go(func() { m.serve(s, r) })
 	}
@@ -195,25 +227,40 @@ func (v *anyVersion) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// decodeCapabilities decodes the capabilities of a client, which may be missing.
+func decodeCapabilities[C any](data json.RawMessage) (*C, error) {
+	c := new(C)
+	if len(data) > 0 && json.Unmarshal(data, c) != nil {
+		return nil, errorf(CodeInvalidParams, "initialize: the capabilities have members of the wrong types")
+	}
+	return c, nil
+}
+
 func (s *server) initialize(r *request) {
 	var p struct {
-		ProtocolVersion    *anyVersion           `json:"protocolVersion"`
-		ClientCapabilities v1.ClientCapabilities `json:"clientCapabilities"`
-		Capabilities       v1.ClientCapabilities `json:"capabilities"` // of version 2
+		ProtocolVersion    *anyVersion     `json:"protocolVersion"`
+		ClientCapabilities json.RawMessage `json:"clientCapabilities"`
+		Capabilities       json.RawMessage `json:"capabilities"` // of version 2
 	}
 	err := r.decode(&p)
 	if err == nil && p.ProtocolVersion == nil {
 		err = errorf(CodeInvalidParams, "initialize: protocolVersion is missing")
+	}
+	var c *v1.ClientCapabilities
+	if err == nil {
+		if *p.ProtocolVersion >= 2 {
+			c, err = draftCapabilities(p.Capabilities)
+		} else {
+			c, err = decodeCapabilities[v1.ClientCapabilities](p.ClientCapabilities)
+		}
 	}
 	s.mu.Lock()
 	if err == nil && len(s.sessions) > 0 {
 		err = errorf(CodeInvalidRequest, "initialize: the connection has sessions already")
 	}
 	if err == nil {
-		c := p.ClientCapabilities
 		s.client = &client{version: 1}
 		if *p.ProtocolVersion >= 2 {
-			c = p.Capabilities
 			s.client = &client{version: 2, notices: true, compaction: true}
 		}
 		if c.Session != nil {
@@ -226,6 +273,7 @@ func (s *server) initialize(r *request) {
 			TerminalOutput bool `json:"terminal_output"`
 		}
 		json.Unmarshal(c.Meta, &meta)
+		s.client.logins = c.Auth != nil && c.Auth.Terminal
 		s.client.terminals = meta.TerminalOutput && s.client.version == 1 // version 2 has its own terminals
 	}
 	s.mu.Unlock()
@@ -245,24 +293,33 @@ func (s *server) initialize(r *request) {
 		AgentCapabilities: &v1.AgentCapabilities{
 			LoadSession:        true,
 			PromptCapabilities: &v1.PromptCapabilities{Image: true, EmbeddedContext: true},
-			McpCapabilities:    &v1.McpCapabilities{Http: true, Sse: true},
+			McpCapabilities:    &v1.McpCapabilities{Http: true, Sse: true, Acp: true},
 			SessionCapabilities: &v1.SessionCapabilities{List: &v1.SessionListCapabilities{}, Delete: &v1.SessionDeleteCapabilities{}, Resume: &v1.SessionResumeCapabilities{},
 				Close: &v1.SessionCloseCapabilities{}, Fork: &v1.SessionForkCapabilities{}, AdditionalDirectories: &v1.SessionAdditionalDirectoriesCapabilities{}},
 			Auth: &v1.AgentAuthCapabilities{Logout: &v1.LogoutCapabilities{}},
 		},
-		AuthMethods: authMethods,
+		AuthMethods: s.authMethods(),
 		Meta:        json.RawMessage(`{"steering":{"supported":true}}`),
 	}
 	s.conn.work.Go(func() { r.respond(result, nil) })
 }
 
-// authMethods lists the ways to get a key. Agents of Parley read theirs from the environment, so a
-// client can only try again.
-var authMethods = []v1.AuthMethod{{AuthMethodAgent: &v1.AuthMethodAgent{ID: "api-key", Name: "API key",
-	Description: "Set ANTHROPIC_API_KEY, or the variables of another provider, in the environment of the agent."}}}
+// authMethods lists the ways to get a key: a client can try again, and one that has terminals can run
+// the agent with other arguments in one, if Config.Login is set.
+func (s *server) authMethods() []v1.AuthMethod {
+	list := []v1.AuthMethod{{AuthMethodAgent: &v1.AuthMethodAgent{ID: "api-key", Name: "API key",
+		Description: "Set ANTHROPIC_API_KEY, or the variables of another provider, in the environment of the agent."}}}
+	if c := s.initializedClient(); c != nil && c.logins && len(s.cfg.Login) > 0 {
+		list = append(list, v1.AuthMethod{Terminal: &v1.AuthMethodTerminal{ID: "login", Name: "Enter an API key",
+			Description: "Stores an API key for this user.", Args: s.cfg.Login}})
+	}
+	return list
+}
 
 func (s *server) authenticate(_ *request, p *v1.AuthenticateRequest) (any, error) {
-	if p.MethodID != "api-key" {
+	if !slices.ContainsFunc(s.authMethods(), func(m v1.AuthMethod) bool {
+		return m.AuthMethodAgent != nil && m.AuthMethodAgent.ID == p.MethodID || m.Terminal != nil && m.Terminal.ID == p.MethodID
+	}) {
 		return nil, errorf(CodeInvalidParams, "authenticate: there is no method %q", p.MethodID)
 	}
 	return empty{}, s.authorized()
@@ -277,7 +334,7 @@ func (s *server) authorized() error {
 		return nil
 	}
 	if err := s.cfg.Auth(); err != nil {
-		return &Error{Code: CodeAuthRequired, Message: err.Error(), Data: mustJSON(map[string]any{"authMethods": authMethods})}
+		return &Error{Code: CodeAuthRequired, Message: err.Error(), Data: mustJSON(map[string]any{"authMethods": s.authMethods()})}
 	}
 	return nil
 }
@@ -291,9 +348,18 @@ func (s *server) newSession(r *request, p *v1.NewSessionRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.open(r, id, x, opened{respond: func(e *editing) any {
+	return s.openNew(r, id, x, opened{respond: func(e *editing) any {
 		return &v1.NewSessionResponse{SessionID: id, Modes: e.modes(), ConfigOptions: e.options()}
 	}})
+}
+
+// openNew opens a session that was just created, and deletes it if that fails.
+func (s *server) openNew(r *request, id string, x *setup, how opened) (any, error) {
+	result, err := s.open(r, id, x, how)
+	if err != nil {
+		s.cfg.Hub.Delete(context.WithoutCancel(r.ctx), id)
+	}
+	return result, err
 }
 
 func (s *server) loadSession(r *request, p *v1.LoadSessionRequest) (any, error) {
@@ -346,7 +412,7 @@ func (s *server) forkSession(r *request, p *v1.ForkSessionRequest) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return s.open(r, id, x, opened{respond: func(e *editing) any {
+	return s.openNew(r, id, x, opened{respond: func(e *editing) any {
 		return &v1.ForkSessionResponse{SessionID: id, Modes: e.modes(), ConfigOptions: e.options()}
 	}})
 }
@@ -427,6 +493,19 @@ func (s *server) closeSession(r *request, p *v1.CloseSessionRequest) (any, error
 	}
 	s.closeEditing(e)
 	return empty{}, nil
+}
+
+// idle calls Config.Idle unless a prompt is running.
+func (s *server) idle() {
+	if s.cfg.Idle == nil {
+		return
+	}
+	s.mu.Lock()
+	open := slices.Collect(maps.Values(s.sessions))
+	s.mu.Unlock()
+	if !slices.ContainsFunc(open, func(e *editing) bool { return len(e.pending()) > 0 }) {
+		s.cfg.Idle()
+	}
 }
 
 // editing returns a session that the client has open, or nil.

@@ -2,6 +2,7 @@ package acp
 
 import (
 	"encoding/json"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -16,11 +17,12 @@ type setup struct {
 	// servers are MCP servers, by name. They last as long as the client has the session
 	// open, and are not stored, because they may contain keys.
 	servers map[string]*wire.MCPServerConfig
+	own     map[string]string // ids of the MCP servers that the client serves over the connection, by name
 }
 
 // newSetup returns the setup for a client's parameters. Its error is for the client.
 func (s *server) newSetup(cwd string, dirs []string, servers []v1.McpServer, meta json.RawMessage) (*setup, error) {
-	x := &setup{args: slices.Clone(s.cfg.Args), servers: map[string]*wire.MCPServerConfig{}}
+	x := &setup{args: slices.Clone(s.cfg.Args), servers: map[string]*wire.MCPServerConfig{}, own: map[string]string{}}
 	if !filepath.IsAbs(cwd) {
 		return nil, errorf(CodeInvalidParams, "cwd must be an absolute path")
 	}
@@ -31,9 +33,16 @@ func (s *server) newSetup(cwd string, dirs []string, servers []v1.McpServer, met
 		x.args = append(x.args, "--add-dir", d)
 	}
 	for _, m := range servers {
+		if m.Acp != nil {
+			if m.Acp.Name == "" || m.Acp.ServerID == "" || x.own[m.Acp.Name] != "" || slices.Contains(slices.Collect(maps.Values(x.own)), m.Acp.ServerID) {
+				return nil, errorf(CodeInvalidParams, "mcpServers: a server of the type acp needs a name and a serverId of its own")
+			}
+			x.own[m.Acp.Name] = m.Acp.ServerID
+			continue
+		}
 		name, c := serverOf(m)
 		if c == nil {
-			return nil, errorf(CodeInvalidParams, "mcpServers: this agent takes servers of the types stdio, http and sse")
+			return nil, errorf(CodeInvalidParams, "mcpServers: this agent takes servers of the types stdio, http, sse and acp")
 		}
 		if name == "" || c.Command == "" && c.URL == "" {
 			return nil, errorf(CodeInvalidParams, "mcpServers: a server needs a name, and a command or a url")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/acp/internal/v1"
 	"github.com/parley-go/parley/wire"
@@ -259,7 +260,7 @@ func relative(cwd, path string) string {
 }
 
 // emptyLine matches the number of an empty last line, as Read writes it.
-var emptyLine = regexp.MustCompile(`\n\s*\d+\t$`)
+var emptyLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\n\s*\d+\t$`) })
 
 // result returns the content that shows the result of a call; nil keeps the current content.
 func (t *tool) result(r *wire.ToolResultBlock, structured json.RawMessage) []v1.ToolCallContent {
@@ -281,7 +282,7 @@ func (t *tool) result(r *wire.ToolResultBlock, structured json.RawMessage) []v1.
 		}
 		return textContent(fence("console", plain))
 	case t.fenced && plain != "":
-		return textContent(fence("", emptyLine.ReplaceAllString(plain, "")))
+		return textContent(fence("", emptyLine().ReplaceAllString(plain, "")))
 	}
 	var list []v1.ToolCallContent
 	for _, b := range r.Content.All() {

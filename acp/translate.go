@@ -3,9 +3,11 @@ package acp
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/acp/internal/v1"
 	"github.com/parley-go/parley/wire"
@@ -372,13 +374,13 @@ func (t *translator) resultOf(r *wire.ToolResultBlock, structured json.RawMessag
 	t.finish(r.ToolUseID, u)
 }
 
-var exitCode = regexp.MustCompile(`^Exit code (\d+)\n?`)
+var exitCode = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^Exit code (\d+)\n?`) })
 
 // terminalOutput sends the output of a command, if any, to the client's terminal. The update that ends the
 // call reports how the command ended.
 func (t *translator) terminalOutput(c *shown, r *wire.ToolResultBlock, printed bool) {
 	output, code := r.Content.String(), 0
-	if m := exitCode.FindStringSubmatch(output); m != nil {
+	if m := exitCode().FindStringSubmatch(output); m != nil {
 		code, _ = strconv.Atoi(m[1])
 		output = output[len(m[0]):]
 	} else if r.IsError {
@@ -409,6 +411,9 @@ func (t *translator) patched(u *v1.ToolCallUpdate, structured json.RawMessage) {
 	}
 	if json.Unmarshal(structured, &out) != nil || out.FilePath == "" {
 		return
+	}
+	if !filepath.IsAbs(out.FilePath) { // the model named it relative to its working directory
+		out.FilePath = filepath.Join(t.cwd, out.FilePath)
 	}
 	for _, h := range out.StructuredPatch {
 		var before, after []string
