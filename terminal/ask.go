@@ -154,19 +154,26 @@ func (s *screen) permission(q *question) {
 	}
 	always := s.always(req)
 	st := &step{options: []option{{key: "y", label: "Yes, once", value: "yes"}}}
+	allows := "" // what "always" would allow
 	if len(always) > 0 {
 		var covers []string
 		for _, u := range always {
 			covers = append(covers, describe(u))
 		}
-		st.options = append(st.options, option{key: "a", label: "Yes, always in this session: " + strings.Join(covers, "; "), value: "always"})
+		allows = "Yes, always in this session: " + strings.Join(covers, "; ")
+		st.options = append(st.options, option{key: "a", label: allows, value: "always"})
 	}
 	st.options = append(st.options, option{key: "n", label: "No", value: "no"}, option{key: "r", label: "No, and say why", value: "reason", text: "What should it do instead?"})
 	if req.DefaultToNo {
 		st.at = len(st.options) - 2
 	}
 	q.steps = []*step{st}
-	q.print = func() { s.printRequest(q.ask, req) }
+	q.print = func() {
+		s.printRequest(q.ask, req)
+		if !s.cfg.Plain && columns(Visible(allows)) > s.t.width()-columns("  ❯ a  ") { // the live region cuts it
+			s.t.paragraph(dim, "  ", allows)
+		}
+	}
 	q.finish = func() (json.RawMessage, error) {
 		switch st.picked {
 		case "yes":

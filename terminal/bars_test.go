@@ -103,6 +103,41 @@ func TestAttachIsTheSameScreen(t *testing.T) {
 	p.see("The session goes on", "exit status 0")
 }
 
+// TestAttachToAnotherTerminal attaches to a session that another terminal runs in its own process: both
+// show the same turns, whichever of them sent the prompt.
+func TestAttachToAnotherTerminal(t *testing.T) {
+	t.Parallel()
+	home, err := os.MkdirTemp("", "ph") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	first, second := newPane(t), newPane(t)
+	first.env, second.env = []string{"HOME=" + home}, []string{"HOME=" + home}
+	first.start(80, 24, "turn\n\tsay First answer.\nturn\n\tsay Second answer.\n")
+	first.enter("hello")
+	first.see("First answer.")
+	first.idle()
+	command := func(args ...string) string {
+		cmd := exec.Command(parleyPath, args...)
+		cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("parley %s: %v", args[0], err)
+		}
+		return string(out)
+	}
+	t.Cleanup(func() { command("hub", "--stop") })
+	id, _, _ := strings.Cut(command("agents"), " ")
+	second.run(80, 24, parleyPath, "attach", id)
+	second.see("> hello", "First answer.")
+	second.enter("again")
+	second.see("Second answer.")
+	first.see("> again", "Second answer.")
+	second.keys("C-d")
+	second.see("The session goes on", "exit status 0")
+}
+
 // TestPackageInit limits what all packages of the command do before main, at every start.
 func TestPackageInit(t *testing.T) {
 	most := 5 * time.Millisecond

@@ -112,6 +112,21 @@ func TestThreeRows(t *testing.T) {
 	wantLines(t, p.all(), "> go", "? May it run this command?", "    touch made", "✓ Bash touch made", "Done.")
 }
 
+// TestNarrowQuestion checks that a question shows in full what "always" would allow, also if the line
+// of the answer is too long for the screen.
+func TestNarrowQuestion(t *testing.T) {
+	t.Parallel()
+	p := newPane(t).start(40, 24, "turn\n\tcall Bash {\"command\": \"touch a-long-name-of-a-file and-another-one\"}\nturn\n\tsay Done.\n")
+	p.enter("go")
+	p.see("    a  Yes, always in this session: ")
+	shown := strings.Join(strings.Fields(p.all()), " ")
+	if want := "Yes, always in this session: Bash(touch a-long-name-of-a-file *); edit files here without asking"; !strings.Contains(shown, want) {
+		t.Errorf("the question does not show %q:\n%s", want, p.all())
+	}
+	p.keys("y")
+	p.see("Done.")
+}
+
 // scripted starts parley with a scripted model at a pseudo-terminal.
 func scripted(t *testing.T, script string) (home string, d *desk) {
 	t.Helper()

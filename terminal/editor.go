@@ -510,12 +510,16 @@ func (e *editor) rows(t theme, width int) (rows []string, cursor position) {
 		switch c, ok := e.chipOf(r); {
 		case ok:
 			put(c.label, inverse)
-		case cluster == "\n":
-			flush()
 		case cluster == "\t":
 			put("    ", "")
 		default:
-			put(Readable(cluster), "")
+			text, ends := strings.CutSuffix(cluster, "\n") // "\r\n" is one cluster
+			if text != "" {
+				put(Readable(text), "")
+			}
+			if ends {
+				flush()
+			}
 		}
 	}
 	if e.pos >= pos {

@@ -244,6 +244,17 @@ func TestEscInterrupts(t *testing.T) {
 	p.see("exit status 0")
 }
 
+// TestLeaveDuringFirstTurn checks that a person who leaves before the first answer is complete learns how
+// to return to the session.
+func TestLeaveDuringFirstTurn(t *testing.T) {
+	t.Parallel()
+	p := newPane(t).start(80, 24, "turn\n\tsay Working\n\tstall\n")
+	p.enter("go")
+	p.see("Working", "Esc interrupts")
+	p.keys("C-d")
+	p.see("exit status 0", "parley --resume")
+}
+
 // TestRewind goes back to the point before a prompt: conversation and files.
 func TestRewind(t *testing.T) {
 	t.Parallel()

@@ -58,7 +58,7 @@ func (s *screen) commandMenu(word string) *menu {
 			return
 		}
 		seen[name] = true
-		item := menuItem{text: "/" + name, label: strings.TrimSpace("/" + name + " " + hint), about: about}
+		item := menuItem{text: "/" + name, label: Visible(strings.TrimSpace("/" + name + " " + hint)), about: about}
 		switch {
 		case strings.HasPrefix(name, word):
 			m.items = append(m.items, item)

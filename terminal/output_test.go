@@ -172,7 +172,7 @@ turn
 	p.write("gate", "")
 	p.see("The subagent is done.")
 	p.gone("◆")
-	wantLines(t, p.all(), "> go", "✓ Task look around", "", "All done.", "✓ background completed: Found it.", "The subagent is done.")
+	wantLines(t, p.all(), "> go", "✓ Task look around", "", "All done.", "✓ background completed: look around: Found it.", "The subagent is done.")
 }
 
 // TestBackgroundResultsAppearWhenTheyHappen ends a background command between turns: it is shown at
@@ -200,9 +200,19 @@ default
 	p.write("gate", "")
 	p.see("The build has ended.")
 	p.idle()
+	p.enter("/resume")
+	p.see("❯ go ") // the last prompt of a person, not the report
+	p.keys("Escape")
+	p.gone("Continue a session")
 	p.enter("next")
 	p.until("another answer", func(s string) bool { return strings.Count(s, "The build has ended.") == 2 })
 	wantLines(t, p.all(), "It runs.", "✓ background completed", "The build has ended.", "> next", "The build has ended.")
+	p.enter("/help") // without the model
+	p.see("/rename <title>")
+	p.idle()
+	if strings.Contains(p.all(), "· 0 tokens in") {
+		t.Errorf("a command without the model shows tokens:\n%s", p.all())
+	}
 }
 
 // TestNoticeIsNoPrompt continues a session in which a background command ended: the agent's

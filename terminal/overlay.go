@@ -256,7 +256,7 @@ func (p *picker) view(width, height int) (lines []string, cursor position) {
 		} else if p.query != "" {
 			text = "Nothing matches."
 		}
-		lines = append(lines, t.paint(dim, clip("  "+text, width-1)))
+		lines = append(lines, t.paint(dim, clip("  "+Visible(text), width-1)))
 	}
 	if len(preview) > 0 {
 		for len(lines) < height-1-len(preview)-1 {

@@ -145,7 +145,7 @@ turn
 	p.see("Your answer:")
 	p.typeText("a ribbon")
 	p.keys("Enter")
-	p.see("Noted.")
+	p.see("✓ AskUserQuestion Colour, Size, Else", "Noted.")
 }
 
 // TestSessions continues conversations: the last one, one from the picker, and one with

@@ -260,7 +260,8 @@ func (s *screen) loadCommands() {
 		init, err := session.initialized(ctx)
 		return func() {
 			if err != nil {
-				if s.turns == 0 && !errors.Is(err, context.Canceled) {
+				// Without its commands, a session of another process works as well.
+				if s.turns == 0 && !errors.Is(err, context.Canceled) && !errors.Is(err, hub.ErrLocked) {
 					s.fail(err)
 					return
 				}
@@ -539,7 +540,7 @@ func (s *screen) finish() {
 	s.t.endText()
 	s.t.todos = nil
 	if s.session != nil && s.cfg.Goodbye != nil {
-		if text := s.cfg.Goodbye(s.session.ID()); text != "" && s.turns > 0 {
+		if text := s.cfg.Goodbye(s.session.ID()); text != "" && (s.turns > 0 || len(s.prompts) > 0) {
 			s.t.section("note")
 			s.t.print(s.t.wrap([]span{{look: dim, text: Visible(text)}}, s.width(), nil, nil)...)
 		}

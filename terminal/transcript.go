@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -222,8 +223,7 @@ func (s *transcript) message(m wire.Message) {
 	case *wire.TaskStarted:
 		s.startAgent(m)
 	case *wire.TaskNotification:
-		s.endAgent(m.ToolUseID)
-		s.notified(m)
+		s.notified(m, s.endAgent(m.ToolUseID))
 	case *wire.BackgroundTasksChanged:
 		s.tasks = m.Tasks
 	case *wire.Status:
@@ -482,8 +482,8 @@ func (s *transcript) endAgent(call string) *subagent {
 	return a
 }
 
-// notified prints that a background task ended.
-func (s *transcript) notified(m *wire.TaskNotification) {
+// notified prints that a background task ended, which may be a subagent.
+func (s *transcript) notified(m *wire.TaskNotification, a *subagent) {
 	if m.SkipTranscript || m.Ambient {
 		return
 	}
@@ -498,6 +498,9 @@ func (s *transcript) notified(m *wire.TaskNotification) {
 	s.endText()
 	s.section("tool")
 	text := "background " + m.Status
+	if a != nil && a.name != "" && !strings.Contains(m.Summary, a.name) {
+		text += ": " + a.name
+	}
 	if m.Summary != "" {
 		text += ": " + m.Summary
 	}
@@ -616,6 +619,14 @@ func (s *transcript) essence(input json.RawMessage) string {
 		if path := str("path"); path != "" {
 			what += " in " + s.relative(path)
 		}
+	case in["questions"] != nil:
+		var list []struct{ Header, Question string }
+		json.Unmarshal(in["questions"], &list)
+		var names []string
+		for _, q := range list {
+			names = append(names, cmp.Or(q.Header, q.Question))
+		}
+		what = strings.Join(names, ", ")
 	case in["todos"] != nil:
 		var list []todo
 		json.Unmarshal(in["todos"], &list)
@@ -825,9 +836,14 @@ func (s *transcript) closing(r *wire.Result) {
 		s.costOK = s.costOK && u.CostBasis != "unknown"
 	}
 	s.cost = r.TotalCostUSD
+	out := r.Outcome()
+	if u := r.Usage; out == wire.OutcomeCompleted && r.NumTurns == 0 && (u == nil || u.OutputTokens == 0) {
+		s.end() // a command that the agent answered without the model
+		return
+	}
 	s.section("end")
 	mark := s.paint(green, "✓ ")
-	if out := r.Outcome(); out != wire.OutcomeCompleted {
+	if out != wire.OutcomeCompleted {
 		why := out.String()
 		if reason := r.Reason(); reason != "" && out != wire.OutcomeInterrupted && !strings.Contains(r.Result, reason) {
 			why += ": " + reason
