@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/parley-go/parley/hub"
+	group "github.com/parley-go/parley/internal/gate" // a worker has a gate of its own
 	"github.com/parley-go/parley/session"
 )
 
@@ -57,9 +58,11 @@ type Backend struct {
 	beat    beat
 	metrics Metrics
 
+	link atomic.Int64 // how long the link to the server takes, there and back, in nanoseconds; 0 until it was too slow
+
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
-	work sync.WaitGroup
+	work group.Gate
 }
 
 var _ hub.Backend = (*Backend)(nil)
@@ -197,14 +200,14 @@ func (b *Backend) createStreams(ctx context.Context) error {
 // create retries f until it succeeds: a new cluster has no leader yet, and another
 // process may create the same streams.
 func (b *Backend) create(ctx context.Context, f func(context.Context) error) error {
-	return retry(ctx, 5*time.Second, f)
+	return b.retry(ctx, 5*time.Second, f)
 }
 
 // retry retries f, which may take a time for each try, until it succeeds. A request to a leader that has just died gets
-// no answer, so that time delays everything that waits for the next leader.
-func retry(ctx context.Context, each time.Duration, f func(context.Context) error) error {
+// no answer, so that time delays everything that waits for the next leader. On a slow link each try may take longer.
+func (b *Backend) retry(ctx context.Context, each time.Duration, f func(context.Context) error) error {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
-		try, cancel := context.WithTimeout(ctx, each)
+		try, cancel := context.WithTimeout(ctx, b.patience(each))
 		err := f(try)
 		cancel()
 		var api *jetstream.APIError
@@ -212,6 +215,9 @@ func retry(ctx context.Context, each time.Duration, f func(context.Context) erro
 			errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.As(err, &api) && (api.Code == 503 || api.Code == 500 || api.ErrorCode == codeInFlight)
 		if err == nil || !passing || ctx.Err() != nil {
 			return err
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			b.measure(ctx)
 		}
 		if sleep(ctx, wait) != nil {
 			return fmt.Errorf("%w (the last error was: %w)", context.Cause(ctx), err)
@@ -235,7 +241,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (b *Backend) Close() error {
 	b.beat.closeAll()
 	b.stop()
-	b.work.Wait()
+	<-b.work.Close()
 	b.beat.leave(b)
 	return nil
 }

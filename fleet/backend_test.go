@@ -54,3 +54,19 @@ func TestBackend(t *testing.T) {
 		return func() hub.Backend { return open() }
 	})
 }
+
+// TestClosedBackendStartsNothing checks that nothing starts in a backend that is closed, because nobody would
+// end it.
+func TestClosedBackendStartsNothing(t *testing.T) {
+	t.Parallel()
+	b := place(t)()
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Announce(t.Context(), "test", 1); err != errClosed {
+		t.Errorf("Announce returned %v", err)
+	}
+	if err := b.Answer(t.Context(), nil); err != errClosed {
+		t.Errorf("Answer returned %v", err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 	"github.com/parley-go/parley/hub"
 )
 
@@ -33,35 +34,62 @@ func (b *Backend) Answer(ctx context.Context, answer func(context.Context, strin
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	b.work.Go(func() {
+	if !b.work.Go(func() {
 		defer sub.Unsubscribe()
 		var work sync.WaitGroup
 		defer work.Wait()
 		for {
 			select {
 			case m := <-requests:
-				work.Go(func() { m.RespondMsg(b.response(answer(ctx, m.Header.Get(headerSession), m.Data))) })
+				work.Go(func() {
+					data, err := b.unwrapCall(ctx, m.Data)
+					if err == nil {
+						data, err = answer(ctx, m.Header.Get(headerSession), data)
+					}
+					m.RespondMsg(b.response(ctx, data, err))
+				})
 			case <-ctx.Done():
 				return
 			case <-b.ctx.Done():
 				return
 			}
 		}
-	})
+	}) {
+		sub.Unsubscribe()
+		return errClosed
+	}
 	return nil
 }
 
 // response returns the message with which a call is answered.
-func (b *Backend) response(data []byte, err error) *nats.Msg {
+func (b *Backend) response(ctx context.Context, data []byte, err error) *nats.Msg {
+	if err == nil {
+		data, err = b.wrapCall(ctx, data)
+	}
 	switch {
 	case errors.Is(err, hub.ErrLocked):
 		return newMsg("", nil, headerFailed, locked)
 	case err != nil:
 		return newMsg("", nil, headerFailed, err.Error())
-	case int64(len(data)) > b.nc.MaxPayload()-1024:
-		return newMsg("", nil, headerFailed, fmt.Sprintf("the response has %d bytes, more than NATS carries; ask the node that runs the session", len(data)))
 	}
 	return newMsg("", data)
+}
+
+// wrapCall returns data as a message can hold it: large data goes to the object store.
+func (b *Backend) wrapCall(ctx context.Context, data []byte) ([]byte, error) {
+	if len(data) <= maxMessage {
+		return data, nil
+	}
+	return b.putBlob(ctx, "call-"+nuid.Next(), data)
+}
+
+// unwrapCall returns what wrapCall was given, and removes the object. Each message is unwrapped once.
+func (b *Backend) unwrapCall(ctx context.Context, line []byte) ([]byte, error) {
+	data, err := b.resolve(ctx, line)
+	if err == nil && len(line) > 0 && line[0] == blobMark {
+		b.blobs.Delete(ctx, string(line[1:]))
+	}
+	return data, err
 }
 
 // callTries is how long Call looks for a process that runs the session or can run it: the
@@ -77,7 +105,11 @@ func (b *Backend) Call(ctx context.Context, id string, request []byte) ([]byte, 
 			return nil, err
 		}
 		for _, p := range processes {
-			m := newMsg(b.callSubject(p), request, headerSession, id)
+			data, err := b.wrapCall(ctx, request) // for each process: the first one may remove it and be unable to run the session
+			if err != nil {
+				return nil, err
+			}
+			m := newMsg(b.callSubject(p), data, headerSession, id)
 			resp, err := b.nc.RequestMsgWithContext(ctx, m)
 			switch {
 			case errors.Is(err, nats.ErrNoResponders): // it has just died
@@ -89,7 +121,7 @@ func (b *Backend) Call(ctx context.Context, id string, request []byte) ([]byte, 
 			case resp.Header.Get(headerFailed) != "":
 				return nil, fmt.Errorf("fleet: %s", resp.Header.Get(headerFailed))
 			default:
-				return resp.Data, nil
+				return b.unwrapCall(ctx, resp.Data)
 			}
 		}
 		if time.Since(began) > callTries {

@@ -3,10 +3,14 @@ package fleet
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/hubtest"
@@ -220,5 +224,55 @@ func TestOneLeaseInAProcess(t *testing.T) {
 			t.Fatalf("%d goroutines have the lease", n)
 		}
 		(<-got).Close()
+	}
+}
+
+// A server that cannot store a message yet says so, with an error that means: repeat the same bytes. The message is stored
+// once.
+func TestSameBytesAreRepeated(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{codeInFlight, codeInProcess} {
+		target, id := place(t)(), session.NewID()
+		b, near := place(t)(), target.nc
+		// The messages of b pass here. The first ones are not stored.
+		var tries []string
+		sub, err := near.Subscribe(b.cfg.Name+"near."+logStream+".*", func(m *nats.Msg) {
+			reply := m.Reply
+			m.Reply = ""
+			m.Sub = nil
+			tries = append(tries, fmt.Sprint(m.Header, string(m.Data)))
+			if len(tries) < 4 {
+				near.Publish(reply, fmt.Appendf(nil, `{"error":{"code":400,"err_code":%d,"description":"not yet"}}`, code))
+				return
+			}
+			m.Subject = target.logSubject(id)
+			ack, err := near.RequestMsg(m, 10*time.Second)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			near.Publish(reply, ack.Data)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := near.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		b.cfg.Name += "near"
+		b.setTail(id, tail{})
+		if err := b.Append(t.Context(), id, 0, hubtest.Entries(0, 3)); err != nil {
+			t.Errorf("%d: %v", code, err)
+		}
+		sub.Unsubscribe()
+		if len(tries) != 4 || slices.ContainsFunc(tries, func(s string) bool { return s != tries[0] }) {
+			t.Errorf("%d: the tries are %q, want 4 that are the same", code, tries)
+		}
+		if got := journal(t, target, id); len(got) != 3 {
+			t.Errorf("%d: the journal has %d entries, want 3", code, len(got))
+		}
+		if n := b.Metrics().Retries.Load(); n != 3 {
+			t.Errorf("%d: %d retries, want 3", code, n)
+		}
 	}
 }

@@ -115,13 +115,14 @@ func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]
 	}
 	var all []*stored
 	for {
-		try, cancel := context.WithTimeout(ctx, tryTime)
+		try, cancel := context.WithTimeout(ctx, b.patience(tryTime))
 		m, err := sub.NextMsgWithContext(try)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case err != nil:
+			b.measure(ctx)
 			return all, err // the messages before it are valid
 		}
 		switch m.Header.Get("Status") {

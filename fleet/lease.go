@@ -90,11 +90,14 @@ func (b *Backend) startBeat(ctx context.Context) error {
 		sub.Unsubscribe()
 		return err
 	}
-	b.beat.started = true
-	b.work.Go(func() {
+	if !b.work.Go(func() {
 		defer sub.Unsubscribe()
 		b.keepBeat()
-	})
+	}) {
+		sub.Unsubscribe()
+		return errClosed
+	}
+	b.beat.started = true
 	return nil
 }
 
@@ -103,7 +106,7 @@ func (b *Backend) putBeat(ctx context.Context, info WorkerInfo) error {
 	if err != nil {
 		return err
 	}
-	return retry(ctx, tryTime, func(ctx context.Context) error {
+	return b.retry(ctx, tryTime, func(ctx context.Context) error {
 		_, err := b.workers.Put(ctx, b.id, data)
 		return err
 	})
@@ -201,7 +204,7 @@ func (t *beat) leave(b *Backend) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.started && !b.nc.IsClosed() {
-		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+		ctx, cancel := context.WithTimeout(context.Background(), b.patience(tryTime))
 		defer cancel()
 		b.workers.Purge(ctx, b.id)
 	}
@@ -245,7 +248,7 @@ func (l *lease) Close() error {
 		// lease.
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
 		defer cancel()
-		retry(ctx, tryTime, func(ctx context.Context) error {
+		l.b.retry(ctx, tryTime, func(ctx context.Context) error {
 			err := l.b.leases.Purge(ctx, l.id, jetstream.LastRevision(l.revision), jetstream.PurgeTTL(markerTime))
 			if isWrongRevision(err) {
 				return nil
@@ -284,7 +287,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		return nil, hub.ErrLocked // this process is about to have it
 	}
 	defer b.beat.taken(l)
-	err = retry(ctx, tryTime, func(ctx context.Context) (err error) {
+	err = b.retry(ctx, tryTime, func(ctx context.Context) (err error) {
 		if l.revision, err = b.leases.Create(ctx, id, value); !isWrongRevision(err) {
 			return err
 		}
@@ -409,7 +412,7 @@ func (b *Backend) look(ctx context.Context, id string, sessions []string) (state
 	if t.foundDead(id, answerTime) {
 		return dead, nil
 	}
-	try, cancel := context.WithTimeout(ctx, answerTime)
+	try, cancel := context.WithTimeout(ctx, b.patience(answerTime))
 	resp, err := b.nc.RequestWithContext(try, b.workerSubject(id), []byte(strings.Join(sessions, "\n")))
 	cancel()
 	switch {
@@ -433,7 +436,7 @@ func (b *Backend) look(ctx context.Context, id string, sessions []string) (state
 		}
 	})
 	if state != dead {
-		limit, cancel := context.WithTimeout(ctx, tryTime)
+		limit, cancel := context.WithTimeout(ctx, b.patience(tryTime))
 		entry, err := b.getFrom(limit, "KV_"+b.cfg.Name+"-"+workerKV, getRequest{LastFor: "$KV." + b.cfg.Name + "-" + workerKV + "." + id})
 		cancel()
 		if err != nil {

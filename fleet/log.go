@@ -186,7 +186,6 @@ func (b *Backend) Append(ctx context.Context, id string, expect uint64, entries 
 // Titles and similar records have no number, so they are no reason to stop; an owner entry
 // has one.
 func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c chunk, trim uint64, name string) error {
-	subject := b.logSubject(id)
 	t, known := b.knownTail(id)
 	for {
 		var err error
@@ -198,35 +197,74 @@ func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c c
 				return hub.ErrConflict
 			}
 		}
-		next := tail{n: max(c.n, t.n), trim: max(trim, t.trim)}
-		msg := newMsg(subject, c.data, headerID, name, headerExpect, number(t.seq), headerPrev, number(t.seq), headerN, number(next.n), headerTrim, number(next.trim))
-		next.seq, _, err = b.publish(ctx, msg)
-		if err == nil {
-			b.metrics.Appends.Add(1)
-			b.setTail(id, next)
-			return nil
-		}
+		_, err = b.storeAfter(ctx, id, t, c, trim, name)
 		var wrong *sequenceError
 		if !errors.As(err, &wrong) {
 			return err
 		}
-		// An earlier attempt may have been stored, although no answer arrived.
-		first, err := b.leaderGet(ctx, logStream, getRequest{Seq: t.seq + 1, NextFor: subject})
-		if err != nil {
-			return err
-		}
-		landed := first != nil && first.header.Get(headerID) == name
 		if t, err = b.readTail(ctx, id); err != nil {
 			return err
-		}
-		if landed {
-			return nil
 		}
 		if t.seq < wrong.last && sleep(ctx, 20*time.Millisecond) != nil { // an old leader answered
 			return context.Cause(ctx)
 		}
 		known = t.seq >= wrong.last
 	}
+}
+
+// storeAfter stores one message in a journal that ends with t, and returns the new end. If it ends elsewhere, the error is
+// [hub.ErrConflict] and a [*sequenceError].
+func (b *Backend) storeAfter(ctx context.Context, id string, t tail, c chunk, trim uint64, name string) (next tail, err error) {
+	subject := b.logSubject(id)
+	next = tail{n: max(c.n, t.n), trim: max(trim, t.trim)}
+	msg := newMsg(subject, c.data, headerID, name, headerExpect, number(t.seq), headerPrev, number(t.seq), headerN, number(next.n), headerTrim, number(next.trim))
+	next.seq, _, err = b.publish(ctx, msg)
+	var wrong *sequenceError
+	if errors.As(err, &wrong) {
+		// An earlier attempt may have been stored, although no answer arrived.
+		first, getErr := b.leaderGet(ctx, logStream, getRequest{Seq: t.seq + 1, NextFor: subject})
+		if getErr != nil {
+			return tail{}, getErr
+		}
+		if first == nil || first.header.Get(headerID) != name {
+			return tail{}, errors.Join(hub.ErrConflict, wrong)
+		}
+		next.seq, err = first.seq, nil
+	}
+	if err != nil {
+		return tail{}, err
+	}
+	b.metrics.Appends.Add(1)
+	b.setTail(id, next)
+	return next, nil
+}
+
+// addWhole stores the journal of a new session. Only its last entry has a number, so the session exists when everything is
+// stored. It first removes what an import left that was killed.
+func (b *Backend) addWhole(ctx context.Context, id string, entries []hub.Entry) error {
+	if err := hub.CheckAppend(ctx, id, 0, entries); err != nil {
+		return err
+	}
+	t, err := b.readTail(ctx, id)
+	if err == nil && t.n > 0 {
+		err = hub.ErrConflict
+	}
+	if err == nil && t.seq > 0 {
+		t, err = tail{}, b.Delete(ctx, id)
+	}
+	if err != nil {
+		return err
+	}
+	chunks, err := b.pack(ctx, id, entries)
+	if err != nil {
+		return err
+	}
+	for _, c := range chunks {
+		if t, err = b.storeAfter(ctx, id, t, c, 0, nuid.Next()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *Backend) pieceSubject(id string) string { return b.cfg.Name + ".piece." + id }

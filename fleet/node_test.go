@@ -222,3 +222,61 @@ func TestJoinErrors(t *testing.T) {
 		}
 	}
 }
+
+// The data of a server that was alone is never started with routes, because NATS would delete it, whichever way a
+// directory comes to be in the wrong place. The data of one of three is.
+func TestAloneIsNotStartedWithRoutes(t *testing.T) {
+	t.Parallel()
+	dir, routes, id := t.TempDir(), freeAddresses(3), session.NewID()
+	alone := filepath.Join(dir, serverDirName)
+	s, err := StartServer(ServerConfig{Name: "a", Dir: alone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := backendOf(t, s, 1)
+	if err := b.Append(t.Context(), id, 0, hubtest.Entries(0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	stop(s)
+	refused := func(s *server.Server, err error) {
+		t.Helper()
+		if err == nil {
+			stop(s)
+		}
+		if err == nil || !strings.Contains(err.Error(), "NATS would delete it") {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	refused(StartServer(ServerConfig{Name: "a", Dir: alone, Cluster: routes[0], Routes: routes, Token: secret}))
+	// The node says that it has moved its data, or has set it aside before, and somebody has put it back.
+	cfg := NodeConfig{Name: "a", Dir: dir, Token: secret}
+	if err := os.Mkdir(filepath.Join(dir, asideDirName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, migrating := range []bool{false, true} {
+		if err := cfg.remember(&membership{Cluster: routes[0], Routes: routes, Migrating: migrating}); err != nil {
+			t.Fatal(err)
+		}
+		s, _, err := StartNode(t.Context(), cfg, func(string) {})
+		refused(s, err)
+	}
+	if s, err = StartServer(ServerConfig{Name: "a", Dir: alone}); err != nil {
+		t.Fatal(err)
+	}
+	if got := journal(t, backendOf(t, s, 1), id); len(got) != 3 {
+		t.Errorf("%d entries are left, want 3", len(got))
+	}
+	stop(s)
+
+	three := filepath.Join(dir, "three")
+	if err := os.MkdirAll(filepath.Join(three, "jetstream", "$G", "streams", "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(three, "jetstream", "$SYS", "_js_", "_meta_"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := (ServerConfig{Dir: three, Routes: routes}).checkAlone(); err != nil {
+		t.Errorf("one of three: %v", err)
+	}
+}

@@ -66,8 +66,24 @@ func (e *sequenceError) Error() string {
 	return "the journal ends at another message: " + strconv.FormatUint(e.last, 10)
 }
 
-// tryTime is how long one request may take before it is retried.
+// tryTime is how long one request may take before it is retried, if the link is fast.
 const tryTime = time.Second
+
+// patience returns how long one request may take before it is retried, which is each if the link is fast. On a slow link no
+// answer would arrive in that time, however often a request was retried.
+func (b *Backend) patience(each time.Duration) time.Duration {
+	return each + 2*time.Duration(b.link.Load())
+}
+
+// measure measures the link after a request has had no answer. That is quick if the link is fast and a leader has died. A
+// link that takes longer than an eighth of a lease is down.
+func (b *Backend) measure(ctx context.Context) {
+	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease/8)
+	defer cancel()
+	if began := time.Now(); b.nc.FlushWithContext(limit) == nil {
+		b.link.Store(int64(time.Since(began)))
+	}
+}
 
 // request sends a message until there is an answer, for at most the length of a lease.
 // It sends the same bytes each time.
@@ -75,11 +91,15 @@ func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
 	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
 	defer cancel()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
-		try, cancel := context.WithTimeout(limit, tryTime)
+		began := time.Now()
+		try, cancel := context.WithTimeout(limit, b.patience(tryTime))
 		resp, err := b.nc.RequestMsgWithContext(try, msg)
 		cancel()
 		switch {
 		case err == nil:
+			if b.link.Load() > 0 { // it may be fast again
+				b.link.Store(int64(min(time.Since(began), b.cfg.Lease/8)))
+			}
 			return resp, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
@@ -87,6 +107,9 @@ func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
 			return nil, fmt.Errorf("fleet: %w", err)
 		}
 		b.metrics.Retries.Add(1)
+		if errors.Is(err, context.DeadlineExceeded) {
+			b.measure(limit)
+		}
 		if sleep(limit, wait) != nil {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)

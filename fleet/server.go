@@ -3,6 +3,8 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -25,7 +27,7 @@ type ServerConfig struct {
 }
 
 // StartServer starts a NATS server with JetStream that syncs every write to disk. The caller
-// shuts it down.
+// shuts it down. It does not start the data of a server that was alone with routes: see [StartNode].
 func StartServer(cfg ServerConfig) (*server.Server, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("fleet: ServerConfig.Dir is required")
@@ -34,7 +36,7 @@ func StartServer(cfg ServerConfig) (*server.Server, error) {
 		ServerName: cfg.Name, JetStream: true, StoreDir: cfg.Dir, SyncAlways: true, NoSigs: true, NoLog: true,
 		DontListen: cfg.Listen == "", Authorization: cfg.Token, MaxPayload: 1 << 20,
 	}
-	if err := cfg.setAddresses(opts); err != nil {
+	if err := errors.Join(cfg.setAddresses(opts), cfg.checkAlone()); err != nil {
 		return nil, err
 	}
 	s, err := server.NewServer(opts)
@@ -51,6 +53,25 @@ func StartServer(cfg ServerConfig) (*server.Server, error) {
 		return nil, fmt.Errorf("fleet: the NATS server cannot store anything in %s: check that the directory can be written and that the disk has room", cfg.Dir)
 	}
 	return s, nil
+}
+
+// checkAlone returns an error if a server that was alone would become one of three: NATS would delete its streams. A
+// server of three also stores which streams the cluster has.
+func (cfg ServerConfig) checkAlone() error {
+	if len(cfg.Routes) == 0 {
+		return nil
+	}
+	dir := os.DirFS(cfg.Dir)
+	streams, err := fs.Glob(dir, "jetstream/*/streams/*")
+	if err != nil || len(streams) == 0 {
+		return err
+	}
+	if _, err := fs.Stat(dir, "jetstream/$SYS/_js_/_meta_"); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("fleet: %s holds the data of a server that was alone. With routes, NATS would delete it. Use \"parley-fleet up --join\" on the directory of that node, which moves the data to the cluster", cfg.Dir)
+	} else if err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	return nil
 }
 
 // ReconnectWait is how long a client should wait before it connects to the same server again. After a second without a

@@ -61,9 +61,13 @@ func (t *Tenant) allowsModel(model string) bool {
 	})
 }
 
+// SecretPrefix begins the names of the worker's variables with secrets. Keep them from agents: their tools would
+// see the secrets of every tenant.
+const SecretPrefix = "PARLEY_TENANT_"
+
 // SecretVariable returns the name of the worker's variable with a secret of a tenant.
 func SecretVariable(tenant, name string) string {
-	return "PARLEY_TENANT_" + strings.ToUpper(strings.ReplaceAll(tenant, "-", "_")) + "_" + name
+	return SecretPrefix + strings.ToUpper(strings.ReplaceAll(tenant, "-", "_")) + "_" + name
 }
 
 func tenantKey(name string) string { return "tenant." + name }

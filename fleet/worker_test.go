@@ -1,11 +1,14 @@
 package fleet
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -264,6 +267,59 @@ func TestPiecesReachOtherNodes(t *testing.T) {
 	}
 }
 
+// A host that is attached at another node answers the hooks of the agent, however large they are, and stays attached
+// when the session moves to another worker.
+func TestHostCrossesNodes(t *testing.T) {
+	t.Parallel()
+	open, file := place(t), filepath.Join(t.TempDir(), "effects")
+	gateway := newCrew(t, open(), 0, file)
+	worker := newCrew(t, open(), 4, file)
+	if err := worker.b.Announce(t.Context(), "", 4); err != nil {
+		t.Fatal(err)
+	}
+	s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reason := strings.Repeat("no, ", 500_000)
+	calls := make(chan string, 10)
+	host, err := s.Host(t.Context(), ann, hub.HostOptions{
+		Initialize: map[string]json.RawMessage{"hooks": json.RawMessage(`{"PreToolUse":[{"matcher":"Bash","hookCallbackIds":["cb"]}]}`)},
+		Handle: func(_ context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
+			calls <- req.Request.Subtype()
+			return json.RawMessage(`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"` + reason + `"}}`), nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	prompt := func() {
+		t.Helper()
+		if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it."))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prompt()
+	var last uint64
+	until(t, s, &last, hub.KindFrame, func(e hub.Entry) bool { return strings.Contains(string(e.Data), "no, no, ") })
+	until(t, s, &last, hub.KindFrame, isResult)
+	if got := <-calls; got != "hook_callback" {
+		t.Errorf("the agent requests %q", got)
+	}
+	epoch := host.Epoch()
+	worker.stop()
+	next := newCrew(t, open(), 4, file)
+	if err := next.b.Announce(t.Context(), "", 4); err != nil {
+		t.Fatal(err)
+	}
+	prompt()
+	until(t, s, &last, hub.KindFrame, isResult)
+	if got := <-calls; got != "hook_callback" || host.Err() != nil || host.Epoch() <= epoch {
+		t.Errorf("the next worker requests %q; the host ended with %v; epochs %d and %d", got, host.Err(), epoch, host.Epoch())
+	}
+}
+
 // Methods that need the process that runs a session work at every node: while a worker runs the
 // session, and when none does.
 func TestCallsCrossNodes(t *testing.T) {
@@ -287,10 +343,6 @@ func TestCallsCrossNodes(t *testing.T) {
 	}
 	if got := control(`{"subtype":"get_context_usage"}`); !strings.Contains(got, "totalTokens") {
 		t.Errorf("the context usage is %q", got)
-	}
-	handle := func(context.Context, *wire.ControlRequest) (json.RawMessage, error) { return nil, nil }
-	if _, err := s.Host(t.Context(), ann, hub.HostOptions{Handle: handle}); !errors.Is(err, hub.ErrLocked) || !strings.Contains(err.Error(), worker.b.cfg.Worker) {
-		t.Errorf("a host at another node: %v, want ErrLocked with the name of the worker", err)
 	}
 	var refused *parley.ControlError
 	if _, err := s.Control(t.Context(), ann, json.RawMessage(`{"subtype":"set_model","model":7}`)); !errors.As(err, &refused) {
@@ -411,5 +463,43 @@ func TestRollingRestartFailsNoTurn(t *testing.T) {
 	work.Wait()
 	if got := done.Load(); got != sessions*prompts {
 		t.Errorf("%d turns are over, want %d", got, sessions*prompts)
+	}
+}
+
+// A worker that has lost its lease ends the commands of that session, with the processes that they started.
+func TestCommandsEndWithTheLease(t *testing.T) {
+	t.Parallel()
+	open, dir := place(t), t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if out, err := exec.Command("mkfifo", fifo).CombinedOutput(); err != nil {
+		t.Skipf("a named pipe cannot be made here: %v: %s", err, out)
+	}
+	gateway := newCrew(t, open(), 0, dir)
+	// The pipe is open as long as the command or a process that it started runs.
+	worker := newCrew(t, open(), 4, filepath.Join(dir, "effects")+"; exec 3>"+fifo+"; sleep 100000 & echo ready >&3; wait")
+	s := gateway.begin(t)
+	var last uint64
+	ask := new(hub.Ask)
+	if err := json.Unmarshal(until(t, s, &last, hub.KindAsk, nil).Data, ask); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Answer(t.Context(), ann, hub.Allow(ask)); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.Open(fifo) // which waits for the command
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	r := bufio.NewReader(pipe)
+	if line, err := r.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("the command wrote %q, %v", line, err)
+	}
+	worker.w.mu.Lock()
+	worker.w.draining = true // so that it does not claim the session again
+	worker.w.mu.Unlock()
+	worker.b.beat.loseAll()
+	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+		t.Errorf("the command wrote %q, %v", rest, err)
 	}
 }

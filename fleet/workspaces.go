@@ -72,7 +72,7 @@ func (ws *Workspaces) Prepare(ctx context.Context, start hub.Start, spec workspa
 	dialer := opts.Dialer
 	opts.Dialer = transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
 		if run := w.Prefix(s.Added); len(run) > 0 {
-			s.Args = append(append(run[1:], s.Path), s.Args...)
+			s.Words = append(append(run[1:], s.Path), s.Words...)
 			s.Path = run[0]
 		}
 		conn, err := dialer.Dial(ctx, s)

@@ -425,7 +425,7 @@ func (s *Store) read(ctx context.Context, id string) (*head, error) {
 	}
 	h := &head{}
 	if err := json.Unmarshal(data, h); err != nil {
-		return nil, fmt.Errorf("s3: the object %s is no head of a session: %w", s.headName(id), err)
+		return nil, fmt.Errorf("s3: the object %s is not the head of a session: %w", s.headName(id), err)
 	}
 	h.etag = etag
 	return h, nil

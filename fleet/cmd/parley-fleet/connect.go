@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -78,6 +79,19 @@ func (n *natsFlags) connect(name string) (*nats.Conn, error) {
 		return nil, fmt.Errorf("NATS cannot be reached at %s: %w; check the address, the credentials, and that the server runs", withoutPassword(n.url), err)
 	}
 	return nc, nil
+}
+
+// open opens a fleet that exists, for a command. The caller calls end.
+func (n *natsFlags) open(ctx context.Context, command string) (b *fleet.Backend, end func(), err error) {
+	nc, err := n.connect("parley-fleet " + command)
+	if err != nil {
+		return nil, nil, err
+	}
+	if b, err = fleet.Open(ctx, fleet.Config{Conn: nc, Name: n.fleet, MustExist: true}); err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return b, func() { b.Close(); nc.Close() }, nil
 }
 
 // withoutPassword hides the user information of URLs.

@@ -29,6 +29,8 @@ const usage = `parley-fleet runs the sessions of Parley on many machines.
   parley-fleet tenant   show, set or remove the limits of a tenant
   parley-fleet backup   write all sessions to a directory, while the fleet works
   parley-fleet restore  read a backup into a fleet that has no sessions
+  parley-fleet export   write one session to a file, for "parley sessions import" or another fleet
+  parley-fleet import   add a session from such a file
 
 Run "parley-fleet COMMAND --help" for the flags. docs/fleet.md is the manual.
 `
@@ -50,6 +52,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	commands := map[string]func(context.Context, []string, io.Writer, io.Writer) error{
 		"up": up, "worker": worker, "status": status, "top": top, "token": token, "tenant": tenant, "backup": backup, "restore": restore,
+		"export": exportSession, "import": importSession,
 	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		fmt.Fprint(stdout, usage)

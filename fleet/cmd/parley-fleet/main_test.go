@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/parley-go/parley/fleet"
 	"github.com/parley-go/parley/internal/testwait"
+	"github.com/parley-go/parley/session"
 )
 
 // A buffer can be written and read at once.
@@ -39,6 +42,11 @@ func (b *buffer) String() string {
 func TestUp(t *testing.T) {
 	data, project := t.TempDir(), t.TempDir()
 	script := filepath.Join(project, "model.script")
+	const canary = "k3y-0f-acme"
+	t.Setenv("PARLEY_TENANT_ACME_KEY", canary)
+	if err := os.WriteFile(script+"2", []byte("turn\n\tcall Bash {\"command\": \"echo ${#KEY} $(env | grep -c PARLEY_TENANT)\"}\nturn\n\texpect result 11 0\n\tsay It has it.\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(script, []byte("turn\n\tcall Bash {\"command\": \"echo epoch $PARLEY_EPOCH\"}\nturn\n\texpect result epoch 2\n\tsay All done.\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +112,18 @@ func TestUp(t *testing.T) {
 	if code := run(t.Context(), []string{"status", "--data", data}, &table, &errs); code != 0 || !strings.Contains(table.String(), "1 sessions") || !strings.Contains(table.String(), "one") {
 		t.Errorf("status: %d\n%s%s", code, &table, &errs)
 	}
+	checkExport(t, data, created.ID)
+	for want, where := range map[string]map[string]any{
+		"the directory /nowhere of the session does not exist on one": {"cwd": "/nowhere"},
+		"does not exist on this machine":                              {"args": []string{"--workspace", "dir:/nowhere"}},
+	} {
+		var lost struct{ ID string }
+		call("POST", "/v1/sessions", where, &lost)
+		call("POST", "/v1/sessions/"+lost.ID+"/prompts", map[string]any{"text": "go"}, nil)
+		testwait.Until(t, want, func() bool { return strings.Contains(entries(lost.ID), want) })
+	}
 	for want, args := range map[string][]string{
-		"":                     {"tenant", "--data", data, "--running", "3", "--models", "a,b*", "acme"},
+		"":                     {"tenant", "--data", data, "--running", "3", "--models", "a,b*,claude-*", "--secrets", "KEY", "acme"},
 		"has no limits":        {"tenant", "--data", data, "--show", "nobody"},
 		"not a name of a tena": {"tenant", "--data", data, "Not A Name"},
 	} {
@@ -123,13 +141,71 @@ func TestUp(t *testing.T) {
 		t.Fatalf("token: %d\n%s", code, &errs)
 	}
 	secret = strings.TrimSpace(table.String())
-	call("POST", "/v1/sessions", map[string]any{"cwd": project}, &created)
+	call("POST", "/v1/sessions", map[string]any{"cwd": project, "args": []string{"--provider", "script", "--script", script + "2", "--allowedTools", "Bash"}}, &created)
 	if got := entries(created.ID); !strings.Contains(got, `"name":"acme/alice"`) {
 		t.Errorf("a session of acme begins with %s", got)
+	}
+	call("POST", "/v1/sessions/"+created.ID+"/prompts", map[string]any{"text": "go"}, nil)
+	testwait.Until(t, "the turn of acme is over", func() bool { return strings.Contains(entries(created.ID), `"result"`) })
+	if got := entries(created.ID); !strings.Contains(got, "It has it.") {
+		t.Errorf("the agent of acme has not its secret, or the variables of the worker: %s", got)
 	}
 	cancel()
 	if code := <-exit; code != 0 {
 		t.Errorf("it ended with %d:\n%s", code, &errs)
+	}
+	if strings.Contains(out.String()+errs.String(), canary) {
+		t.Error("the secret was logged")
+	}
+	err := filepath.WalkDir(data, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(file)
+		if bytes.Contains(content, []byte(canary)) {
+			t.Errorf("the secret is in %s", file)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// checkExport exports a session from the fleet to a file and to the files that official SDKs read, which the session functions
+// list, and back into the fleet after it was removed there.
+func checkExport(t *testing.T, data, id string) {
+	t.Helper()
+	command := func(args ...string) (string, int) {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), args, &out, &errs)
+		return out.String() + errs.String(), code
+	}
+	file := filepath.Join(t.TempDir(), "session.parley")
+	if out, code := command("export", "--data", data, id, file); code != 0 {
+		t.Fatalf("export: %d\n%s", code, out)
+	}
+	if out, code := command("export", "--data", data, id, file); code != 1 || !strings.Contains(out, "exists already") {
+		t.Errorf("a second export to the same file: %d\n%s", code, out)
+	}
+	if out, code := command("export", "--data", data, session.NewID(), file+"2"); code != 1 || !strings.Contains(out, "does not exist") {
+		t.Errorf("an unknown session: %d\n%s", code, out)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	files := &session.Files{Dir: t.TempDir()}
+	if got, err := session.Import(t.Context(), files, f, nil); err != nil || got != id {
+		t.Fatalf("session.Import: %s, %v", got, err)
+	}
+	messages, err := session.Messages(t.Context(), files, id, nil)
+	if err != nil || len(messages) < 4 {
+		t.Errorf("the exported session has %d messages, %v", len(messages), err)
+	}
+	if out, code := command("import", "--data", data, file); code != 1 || !strings.Contains(out, session.ErrExists.Error()) {
+		t.Errorf("an import of a session that exists: %d\n%s", code, out)
 	}
 }
 
@@ -159,5 +235,16 @@ func TestUsage(t *testing.T) {
 		if code := run(t.Context(), args, &out, &errs); code != 1 || !strings.Contains(errs.String(), want) || strings.Contains(errs.String(), "hidden") {
 			t.Errorf("%v: %d, %q; want 1, %q", args, code, &errs, want)
 		}
+	}
+}
+
+// TestStatusShowsNoControlCharacters checks that the name of a worker cannot control the terminal.
+func TestStatusShowsNoControlCharacters(t *testing.T) {
+	var out strings.Builder
+	if err := printStatus(&out, &fleet.Status{Workers: []fleet.WorkerInfo{{Name: "a\x1b[2J\tb\n", Version: "1\a"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.ContainsAny(got, "\x1b\a\t") || strings.Count(got, "\n") != 3 {
+		t.Errorf("%q", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/parley-go/parley/fleet"
 )
@@ -26,12 +27,16 @@ func status(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	}, false)
 }
 
-// top prints the status repeatedly.
+// top prints the status repeatedly, until it is interrupted.
 func top(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	return show(ctx, "top", args, stdout, func(s *fleet.Status, _ bool) error {
+	err := show(ctx, "top", args, stdout, func(s *fleet.Status, _ bool) error {
 		fmt.Fprint(stdout, "\x1b[H\x1b[2J")
 		return printStatus(stdout, s)
 	}, true)
+	if ctx.Err() != nil { // perhaps during a request
+		return nil
+	}
+	return err
 }
 
 // show opens the fleet and prints its status with f.
@@ -46,16 +51,11 @@ func show(ctx context.Context, name string, args []string, stdout io.Writer, f f
 	if err := parse(fs, args, nil); err != nil {
 		return err
 	}
-	nc, err := n.connect("parley-fleet " + name)
+	b, end, err := n.open(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	b, err := fleet.Open(ctx, fleet.Config{Conn: nc, Name: n.fleet, MustExist: true})
-	if err != nil {
-		return err
-	}
-	defer b.Close()
+	defer end()
 	for {
 		s, err := b.Status(ctx)
 		if err != nil {
@@ -82,9 +82,19 @@ func printStatus(stdout io.Writer, s *fleet.Status) error {
 	fmt.Fprintln(w, "WORKER\tSESSIONS\tSLOTS\tVERSION\tUP")
 	slices.SortFunc(s.Workers, func(a, b fleet.WorkerInfo) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
 	for _, x := range s.Workers {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", x.Name, x.Sessions, x.Slots, x.Version, max(0, time.Since(x.Since)).Round(time.Second))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", visible(x.Name), x.Sessions, x.Slots, visible(x.Version), max(0, time.Since(x.Since)).Round(time.Second))
 	}
 	return w.Flush()
+}
+
+// visible replaces characters of a worker's text that a terminal would obey.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\ufffd'
+		}
+		return r
+	}, text)
 }
 
 // metricsHandler serves the metrics for an autoscaler, in the text format of Prometheus.

@@ -31,22 +31,17 @@ func tenant(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	if len(words) != 1 {
-		return usagef("it is: parley-fleet tenant [flags] NAME")
+		return usagef("usage: parley-fleet tenant [flags] NAME")
 	}
 	split := func(s string) []string {
 		return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 	}
 	t.Name, t.Models, t.Secrets = words[0], split(models), split(secrets)
-	nc, err := n.connect("parley-fleet tenant")
+	b, end, err := n.open(ctx, "tenant")
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	b, err := fleet.Open(ctx, fleet.Config{Conn: nc, Name: n.fleet, MustExist: true})
-	if err != nil {
-		return err
-	}
-	defer b.Close()
+	defer end()
 	switch {
 	case *remove:
 		return b.RemoveTenant(ctx, t.Name)

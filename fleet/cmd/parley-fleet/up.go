@@ -324,8 +324,25 @@ func cutWorkspaceFlag(args []string) (rest []string, spec *workspace.Spec, err e
 	return rest, spec, nil
 }
 
+// takeSecrets removes the secrets of all tenants from the environment of this process, which agents and
+// their tools inherit. It returns the function that looks them up.
+func takeSecrets() func(name string) (string, bool) {
+	all := map[string]string{}
+	for _, kv := range os.Environ() {
+		if name, value, _ := strings.Cut(kv, "="); strings.HasPrefix(name, fleet.SecretPrefix) {
+			all[name] = value
+			os.Unsetenv(name)
+		}
+	}
+	return func(name string) (string, bool) {
+		value, ok := all[name]
+		return value, ok
+	}
+}
+
 // hubConfig returns the configuration of this node's hub.
 func (f *nodeFlags) hubConfig(w *fleet.Worker, files *fleet.Workspaces, logger *slog.Logger) (hub.Config, error) {
+	lookup := takeSecrets()
 	cfg, err := agent.FromProcess()
 	if err != nil {
 		return hub.Config{}, err
@@ -366,10 +383,10 @@ func (f *nodeFlags) hubConfig(w *fleet.Worker, files *fleet.Workspaces, logger *
 				dialer = agent.InProcess(cfg)
 			}
 			opts.Dialer = transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
-				s.Args = append(slices.Clone(spec.Args.Args), s.Args...)
+				s.Words = append(slices.Clone(spec.Args.Args), s.Words...)
 				return dialer.Dial(ctx, s)
 			})
-			secrets, err := w.Secrets(ctx, start.ID, os.LookupEnv)
+			secrets, err := w.Secrets(ctx, start.ID, lookup)
 			if err != nil {
 				return nil, err
 			}
@@ -440,7 +457,7 @@ func token(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	if len(words) != 1 || *data == "" {
-		return usagef("it is: parley-fleet token --data DIRECTORY [--scope SCOPE] [--tenant TENANT] NAME")
+		return usagef("usage: parley-fleet token --data DIRECTORY [--scope SCOPE] [--tenant TENANT] NAME")
 	}
 	if *of != "" {
 		words[0] = *of + "/" + words[0]

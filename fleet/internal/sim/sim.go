@@ -31,6 +31,7 @@ type simLink struct {
 	conns   []*simConn
 	stalled chan struct{} // closed when the link resumes; nil if it is not stalled
 	cut     bool          // new connections fail
+	slow    time.Duration // how long the process's output takes at least
 }
 
 // InProcessConn implements [nats.InProcessConnProvider].
@@ -44,7 +45,7 @@ func (l *simLink) InProcessConn() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &simConn{Conn: inner, link: l, in: make(chan []byte, 1<<14), out: make(chan []byte, 1<<14), gone: make(chan struct{}), began: time.Now()}
+	c := &simConn{Conn: inner, link: l, in: make(chan []byte, 1<<14), out: make(chan simPiece, 1<<14), gone: make(chan struct{}), began: time.Now()}
 	l.conns = append(l.conns, c)
 	go c.receive()
 	go c.send()
@@ -94,12 +95,19 @@ func (l *simLink) disconnect(cut bool) {
 // A simConn buffers the data in transit, as a network does.
 type simConn struct {
 	net.Conn
-	link    *simLink
-	in, out chan []byte
-	rest    []byte
-	gone    chan struct{}
-	once    sync.Once
-	began   time.Time
+	link  *simLink
+	in    chan []byte
+	out   chan simPiece
+	rest  []byte
+	gone  chan struct{}
+	once  sync.Once
+	began time.Time
+}
+
+// A simPiece is data in transit.
+type simPiece struct {
+	data []byte
+	sent time.Time
 }
 
 func (c *simConn) receive() {
@@ -122,15 +130,15 @@ func (c *simConn) receive() {
 func (c *simConn) send() {
 	for {
 		select {
-		case b := <-c.out:
+		case p := <-c.out:
 			c.link.mu.Lock()
-			delay := time.Duration(c.link.rand.Int64N(int64(3 * time.Millisecond)))
+			delay := max(time.Duration(c.link.rand.Int64N(int64(3*time.Millisecond))), c.link.slow-time.Since(p.sent))
 			c.link.mu.Unlock()
 			if !c.fresh() {
 				time.Sleep(delay)
 			}
 			c.wait()
-			if _, err := c.Conn.Write(b); err != nil {
+			if _, err := c.Conn.Write(p.data); err != nil {
 				c.Close()
 				return
 			}
@@ -158,7 +166,7 @@ func (c *simConn) Read(p []byte) (int, error) {
 // Write implements [net.Conn].
 func (c *simConn) Write(p []byte) (int, error) {
 	select {
-	case c.out <- append([]byte(nil), p...):
+	case c.out <- simPiece{append([]byte(nil), p...), time.Now()}:
 		return len(p), nil
 	case <-c.gone:
 		return 0, net.ErrClosed
