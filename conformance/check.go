@@ -201,7 +201,10 @@ func (p *Program) tryCLI(ctx context.Context, r *Rule, s *peer.Script, at *place
 	if report != nil {
 		o.Stderr = report.Stderr
 	}
-	if err == nil && p.Side != ACP {
+	switch {
+	case p.Side == ACP && errors.Is(err, peer.ErrNoExit): // the protocol does not require it
+		err = nil
+	case err == nil && p.Side != ACP:
 		err = api.Err()
 	}
 	return p.verdict(ctx, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,25 @@ func TestReports(t *testing.T) {
 	}
 	if strings.Count(md.String(), "\n") != 4 || !strings.Contains(md.String(), "**broken**") {
 		t.Error(md.String())
+	}
+}
+
+// TestAgentOfAnEditorNeedNotExit checks that an agent that continues after the end of its input breaks
+// no rule: the protocol does not require that it exits.
+func TestAgentOfAnEditorNeedNotExit(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the agent is a shell")
+	}
+	t.Parallel()
+	r, err := conformance.Parse(conformance.ACP, "acp/x", []byte("It answers.\n\narea x\n-- model --\nturn\n\tsay Hello.\n-- steps --\nhello\nbye\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := `read -r line; echo '{"jsonrpc":"2.0","id":"hello","result":{"protocolVersion":1}}'; exec sleep 1000`
+	p := &conformance.Program{Side: conformance.ACP, Command: []string{"sh", "-c", agent}, Environ: os.Environ(), Timeout: time.Minute}
+	o, err := p.Check(t.Context(), r)
+	if err != nil || o.Status != conformance.Holds {
+		t.Errorf("%+v, %v, want a rule that holds", o, err)
 	}
 }
 

@@ -60,8 +60,9 @@ const (
 //
 // In steps there are shorthands: "hello" is the handshake, "prompt TEXT" a prompt, "done
 // TEXT" a result with that text, "bye" the end of the input and a clean exit. For ACP
-// "new" opens a session, and "done REASON" is the response to the prompt; as the agent of
-// an editor, "say TEXT" is a chunk of the answer. Frames that no step expects are skipped.
+// "bye" is the end of the input only, "new" opens a session, and "done REASON" is the response to the
+// prompt; as the agent of an editor, "say TEXT" is a chunk of the answer. Frames that no step expects
+// are skipped.
 type Rule struct {
 	Name  string // such as "cli/permission-deny"
 	Side  Side
@@ -273,8 +274,8 @@ func editorSteps(word, rest, line string) string {
 		return `> {"jsonrpc":"2.0","id":"prompt","method":"session/prompt","params":{"sessionId":"$session","prompt":[{"type":"text","text":` + string(text) + `}]}}` + "\n"
 	case "done":
 		return `< {"jsonrpc":"2.0","id":"prompt","result":{"stopReason":` + string(text) + `}}` + "\n"
-	case "bye":
-		return "close\n< eof\n"
+	case "bye": // an editor ends the input and then the process: an agent need not exit by itself
+		return "close\n"
 	}
 	return line
 }

@@ -137,6 +137,7 @@
 //	result             a tool result; tool-error: one that is an error
 //	tools NAME …       the tools in the request
 //	model              the requested model
+//	body               the whole request, as JSON
 //	field PATH         a member of the request, such as thinking.type
 //	header NAME        a header of the request
 //

@@ -94,7 +94,7 @@ turn
 	var pe *parleytest.ParseError
 	fmt.Println(errors.As(err, &pe), pe.Line)
 	// Output:
-	// greet.script:5: unknown word "stopp"
+	// greet.script:5: unknown word "stopp" (did you mean stop?)
 	// true 5
 }
 

@@ -44,6 +44,9 @@ func Tools(names ...string) Matcher { return Matcher{kind: "tools", tool: names}
 // ModelName matches the requested model.
 func ModelName(text string) Matcher { return Matcher{kind: "model", text: text} }
 
+// Body matches the whole body of the request, as JSON.
+func Body(text string) Matcher { return Matcher{kind: "body", text: text} }
+
 // Field matches a member of the request; see [Request.Field].
 func Field(path, text string) Matcher { return Matcher{kind: "field", path: path, text: text} }
 
@@ -115,6 +118,8 @@ func (m Matcher) matches(r *Request) (ok bool, got []string) {
 		if v, ok := r.Field(m.path); ok {
 			got = []string{v}
 		}
+	case "body":
+		got = []string{string(r.Body)}
 	case "header":
 		got = r.Header.Values(m.path)
 	}

@@ -3,11 +3,15 @@ package parleytest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/parley-go/parley/internal/spelling"
 )
 
 // A ParseError reports the position of an error in a script file.
@@ -173,7 +177,12 @@ func (p *parser) line() {
 }
 
 func (p *parser) unknown() {
-	p.fail("unknown word %q", p.word)
+	words := append([]string{"script", "count-tokens", "when", "each", "turn", "default", "or"}, slices.Sorted(maps.Keys(turnWords))...)
+	if like := spelling.Closest(p.word, words); like != "" {
+		p.fail("unknown word %q (did you mean %s?)", p.word, like)
+		return
+	}
+	p.fail("unknown word %q; \"parley help script\" lists the words", p.word)
 }
 
 func (p *parser) script() {
@@ -433,13 +442,13 @@ func (p *parser) matcher() Matcher {
 			p.fail("tools: want the names of tools")
 		}
 		return m
-	case "user", "first-user", "system", "result", "tool-error", "model":
+	case "user", "first-user", "system", "result", "tool-error", "model", "body":
 	case "field", "header":
 		if m.path = p.take(); m.kind == "header" {
 			m.path = strings.ToLower(m.path)
 		}
 	default:
-		p.fail("unknown expectation %q: want user, first-user, system, result, tool-error, tools, model, field or header", m.kind)
+		p.fail("unknown expectation %q: want user, first-user, system, result, tool-error, tools, model, body, field or header", m.kind)
 		return m
 	}
 	if op, rest := cutWord(p.rest); op == "=" || op == "~" {

@@ -36,7 +36,7 @@ func (d *Dialer) Dial(ctx context.Context, spec transport.Spec) (transport.Conn,
 		var o Options
 		if d.Options != nil {
 			o = *d.Options
-			newRecorder(o.Record).begin(spec.Args, spec.Env)
+			newRecorder(o.Record).begin(spec.Args(), spec.Env)
 		}
 		o.Stderr = stderr
 		if d.Options != nil && d.Options.Stderr != nil {
@@ -82,6 +82,7 @@ func AgentDialer(a parrot.Agent) transport.Dialer {
 // dialMemory runs serve in a goroutine at the other end of a pipe.
 func dialMemory(spec transport.Spec, serve func(ctx context.Context, r io.Reader, w, stderr io.Writer) (code int, signal string)) transport.Conn {
 	conn, far := transport.Pipe()
+	far.SetCloseTimeout(spec.CloseTimeout)
 	c := &memConn{Conn: conn}
 	go func() {
 		code, signal := serve(far.Context(), pipeReader{far}, pipeWriter{far}, far.Stderr(spec.Stderr))

@@ -138,7 +138,7 @@ func ExampleFaults() {
 	}
 	// Output:
 	// answer-twice - Answers initialize, and every control request after it, twice. The second answer
-	// ask-inside-callback - Asks for a permission; the host's callback is to call back into the client before it
+	// ask-inside-callback - Requests a permission; the host's callback must send a control request of its own,
 	// burst - Sends $n messages and a result and exits at once, whether or not the consumer has
 }
 

@@ -327,7 +327,7 @@ func grandchild(life string) {
 
 // Drive plays the script as a host against a command: it starts the command, with
 // the script's own arguments appended, plays, ends its input and waits for it. A
-// command that does not exit within 5 seconds is killed, which is an error. The
+// command that does not exit within 5 seconds is killed, which is an [ErrNoExit]. The
 // command's Stdin, Stdout and Stderr must not be set; its standard error goes to
 // the Stderr of the options, and its end is in the report.
 func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Report, error) {
@@ -385,7 +385,7 @@ func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Repor
 		_ = cmd.Process.Kill()
 		<-exited
 		if err == nil {
-			err = fmt.Errorf("peer: %s: the command did not exit within %v of the end of its input", s.Name, driveGrace)
+			err = fmt.Errorf("%s: %w: it was killed %v later", s.Name, ErrNoExit, driveGrace)
 		}
 	}
 	rep.Stderr = errs.String()
@@ -394,6 +394,9 @@ func Drive(ctx context.Context, s *Script, cmd *exec.Cmd, opts *Options) (*Repor
 	}
 	return rep, err
 }
+
+// ErrNoExit means that a command did everything in its script, but did not exit when its input ended.
+var ErrNoExit = errors.New("peer: the command did not exit at the end of its input")
 
 // driveGrace is how long a driven command may take to exit.
 var driveGrace = 5 * time.Second
