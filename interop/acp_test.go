@@ -431,7 +431,19 @@ func compareACP(ref, ours []any) (list []string) {
 		}
 		return s
 	}
+	ours = slices.Clone(ours)
 	for len(ref) > 0 || len(ours) > 0 {
+		if len(ref) > 0 { // calls run at the same time, so their updates come in any order
+			for i, v := range ours {
+				if key(v) == key(ref[0]) {
+					ours = slices.Insert(slices.Delete(ours, i, i+1), 0, v)
+					break
+				}
+				if !strings.HasPrefix(key(v), "tool_call_update ") || !strings.HasPrefix(key(ref[0]), "tool_call_update ") {
+					break
+				}
+			}
+		}
 		switch {
 		case len(ours) == 0 || len(ref) > 0 && key(ref[0]) != key(ours[0]) && !slices.ContainsFunc(ours, func(v any) bool { return key(v) == key(ref[0]) }):
 			list = append(list, fmt.Sprintf("only the reference: %s", strings.TrimSpace(showACP(ref[:1]))))
@@ -440,11 +452,43 @@ func compareACP(ref, ours []any) (list []string) {
 			list = append(list, fmt.Sprintf("only parley: %s", strings.TrimSpace(showACP(ours[:1]))))
 			ours = ours[1:]
 		default:
-			differences(key(ref[0]), ref[0], ours[0], &list)
+			// Updates of a call are patches. Both sides may send one patch instead of two,
+			// if the call ends soon enough.
+			if !equal(ref[0], ours[0]) {
+				if both, rest := joinPatches(ref, key); both != nil && equal(both, ours[0]) {
+					ref = rest
+				} else if both, rest := joinPatches(ours, key); both != nil && equal(ref[0], both) {
+					ours = rest
+				} else {
+					differences(key(ref[0]), ref[0], ours[0], &list)
+				}
+			}
 			ref, ours = ref[1:], ours[1:]
 		}
 	}
 	return list
+}
+
+// joinPatches returns the first update joined with the next one of its call, and the list without
+// that one. It returns nil if something other than an update comes before it.
+func joinPatches(list []any, key func(any) string) (both map[string]any, rest []any) {
+	for i, v := range list {
+		if !strings.HasPrefix(key(v), "tool_call_update ") {
+			break
+		}
+		if i > 0 && key(v) == key(list[0]) {
+			both = maps.Clone(list[0].(map[string]any))
+			maps.Copy(both, v.(map[string]any))
+			return both, slices.Delete(slices.Clone(list), i, i+1)
+		}
+	}
+	return nil, list
+}
+
+func equal(a, b any) bool {
+	var list []string
+	differences("", a, b, &list)
+	return len(list) == 0
 }
 
 func differences(path string, a, b any, list *[]string) {

@@ -26,7 +26,7 @@ func TestACPAdapterOnParley(t *testing.T) {
 	out, _ := acpClientRun(t, append([]string{"node", filepath.Join(here, "ts", "acp.mjs"), "stdio"}, adapterOnParley(t)...)...)
 	var s acpSeen
 	if s.check(t, out); s.Second != "cancelled" {
-		t.Errorf("the prompt that was cancelled ended as %q", s.Second)
+		t.Errorf("the prompt that was cancelled ended as %q: %s", s.Second, out)
 	}
 }
 

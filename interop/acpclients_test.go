@@ -22,7 +22,8 @@ func acpClientRun(t *testing.T, command ...string) (stdout string, dir string) {
 		pt.Say("Done."),
 		pt.Say("It is", " long").Stall().After(3),
 		pt.Say("More.").Always(),
-	), &pt.APIOptions{Partial: true})
+	).When("title", pt.Tools("Write").Not(), pt.Say("A title.").Always()), // the adapter asks for it at any time
+		&pt.APIOptions{Partial: true})
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)

@@ -150,51 +150,5 @@ func delegationScenarios() []*Scenario {
 				Calls: `{"event":"call","method":"backgroundTasks"}`,
 			}},
 		},
-		{
-			Name: "slash-commands",
-			Says: "Commands that the agent answers itself: what it cost, what fills the context, another model; one that is a prompt of its own; a fresh start.",
-			API: script(
-				pt.Expect(pt.LastUser("My name is Ada")).Say("Hello, Ada.").Usage(pt.Usage{Input: 1000, Output: 10}),
-				pt.Expect(mentions("CLAUDE.md"), mentions("mind the otters")).Say("Written."),
-				pt.Expect(pt.LastUser("Who am I"), mentions("My name is Ada").Not(), pt.ModelName("claude-haiku")).Say("I do not know."),
-			),
-			Runs: []Run{{
-				Job: `{"options":{` + options + `},"steps":[
-					{"send":"My name is Ada."},{"until":{"type":"result"}},
-					{"send":"/cost"},{"until":{"type":"result"}},
-					{"send":"/usage"},{"until":{"type":"result"}},
-					{"send":"/context"},{"until":{"type":"result"}},
-					{"send":"/init mind the otters"},{"until":{"type":"result"}},
-					{"send":"/model haiku"},{"until":{"type":"result"}},
-					{"send":"/clear"},{"until":{"type":"result"}},
-					{"send":"Who am I?"},{"until":{"type":"result"}}]}`,
-				Messages: `
-					{"type":"system","subtype":"init"}
-					{"type":"assistant"}
-					{"type":"result","subtype":"success","result_index":0}
-					{"type":"system","subtype":"init"}
-					{"type":"assistant","message":{"model":"<synthetic>","content":[{"type":"text","text":"~Total cost"}]}}
-					{"type":"result","subtype":"success","num_turns":0,"local_command":"cost","result":"~Total cost"}
-					{"type":"system","subtype":"init"}
-					{"type":"assistant","message":{"model":"<synthetic>","content":[{"type":"text","text":"~Total cost"}]}}
-					{"type":"result","subtype":"success","num_turns":0,"local_command":"usage"}
-					{"type":"system","subtype":"init"}
-					{"type":"assistant","message":{"model":"<synthetic>","content":[{"type":"text","text":"~Context Usage"}]}}
-					{"type":"result","subtype":"success","num_turns":0,"local_command":"context"}
-					{"type":"system","subtype":"init"}
-					{"type":"assistant","message":{"content":[{"type":"text","text":"Written."}]}}
-					{"type":"result","subtype":"success","num_turns":1,"result":"Written."}
-					{"type":"system","subtype":"init"}
-					{"type":"assistant","message":{"model":"<synthetic>","content":[{"type":"text","text":"~Set model to"}]}}
-					{"type":"result","subtype":"success","num_turns":0,"local_command":"model"}
-					{"type":"conversation_reset","trigger":"clear"}
-					{"type":"system","subtype":"background_tasks_changed","tasks":[]}
-					{"type":"system","subtype":"init","model":"~claude-haiku"}
-					{"type":"result","subtype":"success","num_turns":0,"local_command":"clear","total_cost_usd":0}
-					{"type":"system","subtype":"init"}
-					{"type":"assistant","message":{"content":[{"type":"text","text":"I do not know."}]}}
-					{"type":"result","subtype":"success","num_turns":1}`,
-			}},
-		},
 	}
 }

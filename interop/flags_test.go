@@ -100,7 +100,7 @@ func TestClaudeKnowsOurFlags(t *testing.T) {
 		o.Dialer = transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			for _, arg := range spec.Args {
+			for _, arg := range spec.Args() {
 				if name, ok := strings.CutPrefix(arg, "--"); ok {
 					name, _, _ = strings.Cut(name, "=")
 					passed[name] = true
@@ -143,7 +143,7 @@ func TestClaudeKnowsOurFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, source, _ = bytes.Cut(source, []byte(") args() ("))
+	_, source, _ = bytes.Cut(source, []byte(") flags() ("))
 	source, _, _ = bytes.Cut(source, []byte("\n}\n"))
 	flags := regexp.MustCompile(`\b(?:set|flag|on|list|number)\("([A-Za-z-]+)"|"--([a-z-]+)`).FindAllSubmatch(source, -1)
 	if len(flags) < 40 {

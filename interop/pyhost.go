@@ -181,7 +181,7 @@ func (h *pyHost) drive(ctx context.Context) error {
 
 	h.rules.list = append(h.rules.list, h.job.CanUseTool...)
 	dialer := &transport.Process{}
-	h.conn, err = dialer.Dial(ctx, transport.Spec{Path: h.job.CLI, Args: args, Env: env, Dir: cwd, Stderr: func(line string) {
+	h.conn, err = dialer.Dial(ctx, transport.Spec{Path: h.job.CLI, Words: args, Env: env, Dir: cwd, Stderr: func(line string) {
 		h.report.add("stderr", map[string]any{"data": line})
 	}})
 	if err != nil {

@@ -47,6 +47,7 @@ type Run struct {
 	Callbacks string // the calls of permission callbacks, hooks and tools
 	Calls     string // the results of the calls of the SDK's methods
 	Fails     bool   // the SDK reports an error at the end of a query with one prompt
+	Unchecked bool   // only the comparison of two CLIs says what is right
 	Early     bool   // the CLI ends before it answers initialize: an SDK that waits for that may yield nothing
 }
 
@@ -235,6 +236,9 @@ func (o *Outcome) check(i int, run Run, vars map[string]string) error {
 				o.problem("run %d: the driver says %s", i+1, brief(e))
 			}
 		}
+	}
+	if run.Unchecked {
+		return nil
 	}
 	if prompt && failed != run.Fails {
 		o.problem("run %d: it failed: %v, expected: %v", i+1, failed, run.Fails)

@@ -119,3 +119,52 @@ func TestSessionsChangeHands(t *testing.T) {
 		})
 	}
 }
+
+// TestCompactedSessionsChangeHands compacts a session with one CLI and continues it with the other, and then with the
+// first again. Both must go on from the summary, without the messages that it replaces.
+func TestCompactedSessionsChangeHands(t *testing.T) {
+	clis := map[string]string{"claude": peers(t).CLI(), "parley": parleyCLI(t)}
+	for _, order := range [][]string{{"parley", "claude"}, {"claude", "parley"}} {
+		t.Run("compacted by "+order[0], func(t *testing.T) {
+			t.Parallel()
+			config, cwd, home := t.TempDir(), t.TempDir(), t.TempDir()
+			script := pt.Script(
+				pt.Expect(pt.LastUser("Turn 0")).Call("Bash", `{"command":"echo from-the-shell","description":"Test step"}`),
+				pt.Say("Answer 0"), pt.Expect(pt.LastUser("Turn 1")).Say("Answer 1"),
+				pt.Say("<summary>What was said so far</summary>"),
+				pt.Expect(pt.LastUser("Turn 2")).Say("Answer 2"), pt.Expect(pt.LastUser("Turn 3")).Say("Answer 3"),
+			)
+			api := pt.NewAPI(t, script, &pt.APIOptions{Lenient: true})
+			env := append(os.Environ(), "HOME="+home, "CLAUDE_CONFIG_DIR="+config, "ANTHROPIC_BASE_URL="+api.URL, "ANTHROPIC_API_KEY="+fakeKey, "IS_SANDBOX=1")
+			id := session.NewID()
+			turn := func(name, prompt string, args ...string) []byte {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), clis[name], append([]string{"-p", prompt, "--model", "claude-sonnet-4-5", "--allowedTools", "Bash"}, args...)...)
+				cmd.Dir, cmd.Env = cwd, env
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s, %s: %v: %s", name, prompt, err, out)
+				}
+				requests := api.Requests()
+				return requests[len(requests)-1].Body
+			}
+			turn(order[0], "Turn 0", "--session-id", id)
+			turn(order[0], "Turn 1", "--resume", id)
+			turn(order[0], "/compact", "--resume", id)
+			body := turn(order[1], "Turn 2", "--resume", id)
+			again := turn(order[0], "Turn 3", "--resume", id)
+			for _, text := range []string{"What was said so far", "Turn 2"} {
+				if !bytes.Contains(body, []byte(text)) || !bytes.Contains(again, []byte(text)) {
+					t.Errorf("%q is missing in the request of %s or of %s", text, order[1], order[0])
+				}
+			}
+			for _, text := range []string{"Turn 0", "from-the-shell", "Answer 0"} {
+				if bytes.Contains(body, []byte(text)) || bytes.Contains(again, []byte(text)) {
+					t.Errorf("%q, which the summary replaces, is in the request of %s (%v) or of %s (%v)", text, order[1], bytes.Contains(body, []byte(text)), order[0], bytes.Contains(again, []byte(text)))
+				}
+			}
+			if !bytes.Contains(again, []byte("Answer 2")) {
+				t.Errorf("%s goes on without the answer of %s", order[0], order[1])
+			}
+		})
+	}
+}
