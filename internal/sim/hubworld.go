@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
@@ -306,8 +307,12 @@ func (c *city) checkJournal(ctx context.Context, logs [][]string) {
 			break
 		}
 		if e.Kind == hub.KindRecord {
-			var line struct{ Type, UUID, ToolUseID string }
-			json.Unmarshal(e.Data, &line)
+			var line struct {
+				Type      string `json:"type"`
+				UUID      string `json:"uuid"`
+				ToolUseID string `json:"toolUseId"`
+			}
+			jsonv2.Unmarshal(e.Data, &line)
 			kept[line.UUID] = true
 			if line.Type == "parley-intent" {
 				kept["intent "+line.ToolUseID] = true

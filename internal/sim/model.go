@@ -8,8 +8,11 @@ import (
 	"iter"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/parley-go/parley/engine/model"
 )
 
@@ -27,28 +30,28 @@ var _ model.Model = (*simModel)(nil)
 var marker = regexp.MustCompile(`(PROMPT|SUB)-([a-z0-9]+)`)
 
 type block struct {
-	Type      string          `json:"type"`
-	Text      string          `json:"text,omitempty"`
-	ID        string          `json:"id,omitempty"`
-	Name      string          `json:"name,omitempty"`
-	Input     json.RawMessage `json:"input,omitempty"`
-	ToolUseID string          `json:"tool_use_id,omitempty"`
-	Content   json.RawMessage `json:"content,omitempty"`
-	IsError   bool            `json:"is_error,omitempty"`
+	Type      string         `json:"type"`
+	Text      string         `json:"text,omitempty"`
+	ID        string         `json:"id,omitempty"`
+	Name      string         `json:"name,omitempty"`
+	Input     jsontext.Value `json:"input,omitempty"`
+	ToolUseID string         `json:"tool_use_id,omitempty"`
+	Content   jsontext.Value `json:"content,omitempty"`
+	IsError   bool           `json:"is_error,omitempty"`
 }
 
 type message struct {
-	Role    string          `json:"role"`
-	Content json.RawMessage `json:"content"`
+	Role    string         `json:"role"`
+	Content jsontext.Value `json:"content"`
 }
 
 func (m message) blocks() (all []block) {
 	if len(m.Content) > 0 && m.Content[0] == '"' {
 		var text string
-		json.Unmarshal(m.Content, &text)
+		jsonv2.Unmarshal(m.Content, &text)
 		return []block{{Type: "text", Text: text}}
 	}
-	json.Unmarshal(m.Content, &all)
+	jsonv2.Unmarshal(m.Content, &all)
 	return all
 }
 
@@ -57,7 +60,7 @@ func (s *simModel) read(body []byte) (name string, sub bool, round int) {
 	var req struct {
 		Messages []message `json:"messages"`
 	}
-	if err := json.Unmarshal(body, &req); err != nil {
+	if err := jsonv2.Unmarshal(body, &req); err != nil {
 		s.w.violate("the request is not JSON: %v", err)
 	}
 	var open []string
@@ -134,8 +137,8 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 		return errKilled
 	}
 	name, sub, round := s.read(req.Body)
-	f := w.fault("model.refuse", "model.deny", "model.cut", "model.stall", "model.malformed", "model.slow")
 	w.mu.Lock()
+	f := w.faultLocked("model.refuse", "model.deny", "model.cut", "model.stall", "model.malformed", "model.slow")
 	n := w.count["model.refuse"]
 	w.streaming[strconv.Itoa(n)] = true
 	w.bill.open++
@@ -191,7 +194,7 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 			case "mcp__host__add":
 				input = `{"A":1,"B":2}`
 			}
-			blocks = append(blocks, block{Type: "tool_use", ID: id, Name: tool, Input: json.RawMessage(input)})
+			blocks = append(blocks, block{Type: "tool_use", ID: id, Name: tool, Input: jsontext.Value(input)})
 			w.mu.Lock()
 			c := w.call(id)
 			c.name, c.asked, c.life = tool, began, s.life
@@ -239,18 +242,14 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 		if !w.gate(s.life) {
 			return errKilled
 		}
-		var ev struct{ Type string }
-		json.Unmarshal([]byte(data), &ev)
-		if ev.Type == "message_stop" {
+		kind, _, _ := strings.Cut(data[len(`{"type":"`):], `"`)
+		if kind == "message_stop" {
 			w.mu.Lock()
 			delete(w.streaming, strconv.Itoa(n))
 			w.mu.Unlock()
 		}
-		if !yield(model.Event{Type: ev.Type, Data: []byte(data)}, nil) {
-			return nil // the agent has stopped, and does not receive this event
-		}
 		w.mu.Lock()
-		switch ev.Type {
+		switch kind { // also if the agent has stopped
 		case "message_start":
 			w.bill.input += input
 			w.bill.output += counted
@@ -258,6 +257,9 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 			w.bill.output += output - counted
 		}
 		w.mu.Unlock()
+		if !yield(model.Event{Type: kind, Data: []byte(data)}, nil) {
+			return nil
+		}
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
@@ -98,8 +98,13 @@ func (w *world) live(t *testing.T, l *life, dir string) {
 	if d := time.Since(began); d > 20*time.Second {
 		w.violate("it ends: Close took %v", d)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err != nil && l.healthy && !w.plan.slow() {
-		w.violate("Close of a healthy connection returns no error: %v", err)
+		w.violateLocked("Close of a healthy connection returns no error: %v", err)
+	}
+	if err != nil {
+		l.healthy = false // Close cut the agent off while it waited for a slow store or tool
 	}
 }
 
@@ -399,11 +404,11 @@ func (w *world) checkLog() {
 		seen := map[string]bool{}
 		for i, line := range records {
 			var r struct {
-				Type       string
-				UUID       string
-				ParentUUID string
+				Type       string `json:"type"`
+				UUID       string `json:"uuid"`
+				ParentUUID string `json:"parentUuid"`
 			}
-			if err := json.Unmarshal(line, &r); err != nil {
+			if err := jsonv2.Unmarshal(line, &r); err != nil {
 				w.bad = append(w.bad, fmt.Sprintf("records are JSON: %v", err))
 			}
 			if r.ParentUUID != "" && !seen[r.ParentUUID] {

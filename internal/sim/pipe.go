@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/transport"
 )
@@ -37,7 +38,7 @@ func (w *world) dialer(l *life, cfg agent.Config) transport.Dialer {
 				case <-ctx.Done():
 				}
 			}()
-			code := agent.Run(ctx, cfg, spec.Args, peer, out, stderr)
+			code := agent.Run(ctx, cfg, spec.Args(), peer, out, stderr)
 			w.log("agent", "exits with %d", code)
 			peer.Exit(code, "")
 		})
@@ -170,17 +171,19 @@ func (h *hostEnd) Write(p []byte) (n int, err error) {
 func (w *world) sent(l *life, line []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.logLocked("host", "%s", line)
+	w.logText("host", string(line))
 	var m struct {
-		Type      string
-		UUID      string
+		Type      string `json:"type"`
+		UUID      string `json:"uuid"`
 		RequestID string `json:"request_id"`
-		Request   struct{ Subtype string }
-		Response  struct {
+		Request   struct {
+			Subtype string `json:"subtype"`
+		} `json:"request"`
+		Response struct {
 			RequestID string `json:"request_id"`
-		}
+		} `json:"response"`
 	}
-	json.Unmarshal(line, &m)
+	jsonv2.Unmarshal(line, &m)
 	switch {
 	case m.Type == "control_response":
 		id := m.Response.RequestID
@@ -198,26 +201,29 @@ func (w *world) sent(l *life, line []byte) {
 // emitted checks a line when the agent writes it.
 func (w *world) emitted(l *life, line []byte) {
 	var m struct {
-		Type             string
-		Subtype          string
-		UUID             string
-		RequestID        string `json:"request_id"`
-		ModelUsage       map[string]struct{ InputTokens, OutputTokens int64 }
-		Request          struct{ Subtype string }
-		UserMessageUUID  string   `json:"user_message_uuid"`
-		UserMessageUUIDs []string `json:"user_message_uuids"`
-		ParentToolUseID  string   `json:"parent_tool_use_id"`
-		IsReplay         bool     `json:"isReplay"`
-		Message          json.RawMessage
+		Type       string `json:"type"`
+		UUID       string `json:"uuid"`
+		RequestID  string `json:"request_id"`
+		ModelUsage map[string]struct {
+			Input  int64 `json:"inputTokens"`
+			Output int64 `json:"outputTokens"`
+		} `json:"modelUsage"`
+		Request struct {
+			Subtype string `json:"subtype"`
+		} `json:"request"`
+		UserMessageUUID  string         `json:"user_message_uuid"`
+		UserMessageUUIDs []string       `json:"user_message_uuids"`
+		ParentToolUseID  string         `json:"parent_tool_use_id"`
+		IsReplay         bool           `json:"isReplay"`
+		Message          jsontext.Value `json:"message"`
 		Response         struct {
-			Subtype   string
 			RequestID string `json:"request_id"`
-		}
+		} `json:"response"`
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	seq := w.logLocked("agent", "%s", line)
-	if err := json.Unmarshal(line, &m); err != nil {
+	seq := w.logText("agent", string(line))
+	if err := jsonv2.Unmarshal(line, &m); err != nil {
 		w.violateLocked("lines are JSON: %v: %.200s", err, line)
 		return
 	}
@@ -234,7 +240,7 @@ func (w *world) emitted(l *life, line []byte) {
 			w.violateLocked("a request is answered once: the agent answers %s again", m.Response.RequestID)
 		}
 		if l.interrupts[m.Response.RequestID] {
-			l.acks = append(l.acks, seq)
+			l.acked.Store(int64(seq))
 		}
 	case "result":
 		ids := m.UserMessageUUIDs
@@ -260,7 +266,7 @@ func (w *world) emitted(l *life, line []byte) {
 		// does not end in time is in the next sum.
 		var sum bill
 		for _, u := range m.ModelUsage {
-			sum.input, sum.output = sum.input+u.InputTokens, sum.output+u.OutputTokens
+			sum.input, sum.output = sum.input+u.Input, sum.output+u.Output
 		}
 		if got := (bill{0, sum.input, sum.output}); w.bill.open == 0 && l.healthy && !w.plan.slow() && !l.unbilled && got != w.bill {
 			w.violateLocked("money is exact: the result has %d and %d tokens, the requests used %d and %d", got.input, got.output, w.bill.input, w.bill.output)
@@ -268,7 +274,7 @@ func (w *world) emitted(l *life, line []byte) {
 		}
 	case "user", "assistant":
 		var said message
-		json.Unmarshal(m.Message, &said)
+		jsonv2.Unmarshal(m.Message, &said)
 		for _, b := range said.blocks() {
 			switch b.Type {
 			case "tool_use":

@@ -15,6 +15,7 @@ type Plan struct {
 	Hub     bool   // a hub with viewers, instead of one client
 	Yield   uint32 // one in so many locks and channel operations yields; 0 is never
 	Shuffle uint32 // one in so many goroutines that become ready changes its place; 0 is never
+	Nap     uint32 // one in so many locks and channel operations takes some milliseconds; 0 is never
 	Prompts int    // of each life
 	Lives   int    // maximum number of agents, one after the other
 	Faults  []Fault
@@ -45,7 +46,7 @@ func (p Plan) String() string {
 	if p.Hub {
 		world = "hub"
 	}
-	return fmt.Sprintf("seed %d, %s, %d prompts, %d lives, yield %d, shuffle %d, faults [%s]", p.Seed, world, p.Prompts, p.Lives, p.Yield, p.Shuffle, strings.Join(faults, " "))
+	return fmt.Sprintf("seed %d, %s, %d prompts, %d lives, yield %d, shuffle %d, nap %d, faults [%s]", p.Seed, world, p.Prompts, p.Lives, p.Yield, p.Shuffle, p.Nap, strings.Join(faults, " "))
 }
 
 // A kind is a type of fault that happens at one of the first most operations of its actor.
@@ -126,6 +127,12 @@ func NewPlan(seed uint64) Plan {
 			p.Lives++
 		}
 		p.Faults = append(p.Faults, f)
+	}
+	if n := source(seed, "nap"); n.IntN(3) == 0 {
+		p.Nap = uint32(8 << n.IntN(5))
+		if !p.Hub && n.IntN(2) == 0 { // what is half done shows best when a turn is stopped
+			p.Faults = append(p.Faults, Fault{Kind: "host.both", N: 1 + n.IntN(6)})
+		}
 	}
 	return p
 }

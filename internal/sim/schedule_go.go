@@ -5,7 +5,7 @@ package sim
 // Deterministic reports whether the runtime is that of package overlay.
 const Deterministic = false
 
-func seedSchedule(uint64, uint32, uint32) {}
+func seedSchedule(uint64, *Plan, bool) {}
 
 func endSchedule() {}
 

@@ -12,7 +12,9 @@ import (
 // Deterministic reports whether the runtime is that of package overlay.
 const Deterministic = true
 
-func seedSchedule(seed uint64, yield, shuffle uint32) { runtime.SimSeed(seed, yield, shuffle) }
+func seedSchedule(seed uint64, p *Plan, record bool) {
+	runtime.SimSeed(seed, p.Yield, p.Shuffle, p.Nap, record)
+}
 
 func endSchedule() { runtime.SimOff() }
 

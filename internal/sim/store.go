@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/parley-go/parley/session"
 )
 
@@ -60,6 +61,10 @@ func (s *store) write(ctx context.Context, records []json.RawMessage, commit fun
 		s.w.mu.Lock()
 		if f.Kind != "store.slow" {
 			s.life.healthy, s.life.unwritten = false, true
+		} else {
+			for _, c := range s.w.calls { // an agent that ends does not wait so long for their outcomes
+				c.deaf = c.deaf || c.life == s.life && c.intents > c.outcomes
+			}
 		}
 		s.w.mu.Unlock()
 		switch f.Kind {
@@ -176,13 +181,15 @@ func (l *lease) Close() error { return l.inner.Close() }
 func (w *world) observe(records []json.RawMessage, err error) {
 	for _, r := range records {
 		var line struct {
-			Type, UUID, ToolUseID string
-			Receipt               struct {
+			Type      string `json:"type"`
+			UUID      string `json:"uuid"`
+			ToolUseID string `json:"toolUseId"`
+			Receipt   struct {
 				ToolUseID string `json:"tool_use_id"`
-				Answer    string
-			}
+				Answer    string `json:"answer"`
+			} `json:"receipt"`
 		}
-		json.Unmarshal(r, &line)
+		jsonv2.Unmarshal(r, &line)
 		w.logLocked("store", "%s %s%s %s %v", line.Type, line.ToolUseID, line.Receipt.ToolUseID, line.Receipt.Answer, err)
 		if err != nil {
 			continue

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,12 +36,13 @@ type Totals struct {
 	Done, Events, Hits, Differ uint64
 	Virtual                    time.Duration
 	Heap                       uint64 // maximum, in bytes
+	Traces                     uint64 // the hashes of all traces, xored: the same seeds have the same value in any order
 }
 
 // Add adds the totals of another process.
 func (t *Totals) Add(o Totals) {
 	t.Done, t.Events, t.Hits, t.Differ = t.Done+o.Done, t.Events+o.Events, t.Hits+o.Hits, t.Differ+o.Differ
-	t.Virtual, t.Heap = t.Virtual+o.Virtual, max(t.Heap, o.Heap)
+	t.Virtual, t.Heap, t.Traces = t.Virtual+o.Virtual, max(t.Heap, o.Heap), t.Traces^o.Traces
 }
 
 // errKilled is returned by the operations of a killed agent: they have no effect.
@@ -89,7 +91,7 @@ type life struct {
 	unwritten bool // the store failed
 	healthy   bool // nothing has happened that ends a conversation early
 	killed    chan struct{}
-	acks      []int // when interrupts were acknowledged
+	acked     atomic.Int64 // when the last interrupt was acknowledged
 	results   []string
 	prompts   []string
 	cancel    context.CancelFunc
@@ -116,10 +118,13 @@ func (w *world) log(actor, format string, args ...any) {
 }
 
 func (w *world) logLocked(actor, format string, args ...any) int {
-	text := format
 	if len(args) > 0 {
-		text = fmt.Sprintf(format, args...)
+		format = fmt.Sprintf(format, args...)
 	}
+	return w.logText(actor, format)
+}
+
+func (w *world) logText(actor, text string) int {
 	text = strings.ReplaceAll(text, w.base, "DIR")
 	at := w.lived
 	if !w.start.IsZero() {
@@ -135,10 +140,14 @@ func mix(h, n uint64, words ...string) uint64 {
 	const prime = 1099511628211
 	h = (h ^ n) * prime
 	for _, s := range words {
+		h = (h ^ uint64(len(s))) * prime
+		for ; len(s) >= 8; s = s[8:] {
+			h = (h ^ binary.LittleEndian.Uint64([]byte(s[:8]))) * prime
+			h ^= h >> 32
+		}
 		for i := range len(s) {
 			h = (h ^ uint64(s[i])) * prime
 		}
-		h = (h ^ 255) * prime
 	}
 	return h
 }
@@ -277,6 +286,8 @@ func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
 	} else {
 		w.runPair(t, dir)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	r := &Report{Plan: plan, Hash: w.hash, Events: len(w.trace), Virtual: w.lived, Hit: w.hit, Violations: w.bad}
 	if trace {
 		r.decisions = *w.decisions
@@ -291,14 +302,23 @@ func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
 
 // bubble runs f in virtual time with its own schedule.
 func (w *world) bubble(t *testing.T, n int, f func(t *testing.T)) {
-	seedSchedule(w.plan.Seed*31+uint64(n), w.plan.Yield, w.plan.Shuffle)
+	seedSchedule(w.plan.Seed*31+uint64(n), &w.plan, w.decisions != nil)
 	defer endSchedule()
 	synctest.Test(t, func(t *testing.T) {
+		w.mu.Lock()
 		w.start = time.Now()
+		w.mu.Unlock()
 		f(t)
+		// Calls of an agent that was killed may still log.
+		w.mu.Lock()
 		w.lived += time.Since(w.start)
 		w.start = time.Time{}
+		w.mu.Unlock()
 	})
+	// Every goroutine of the bubble has ended, but the race detector knows only of locks: after this
+	// one, the checks may read what they wrote.
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.decisions != nil {
 		*w.decisions = append(*w.decisions, decisions()...)
 	}

@@ -30,10 +30,10 @@ var runtimeFile []byte
 //   - the scheduler has no monitor thread, so that nothing depends on real time;
 //   - a goroutine that becomes ready gets a place in the run queue that the seed chooses;
 //   - the order of the cases of a select, and of timers of the same moment, comes from the seed;
-//   - Lock and channel operations sometimes yield to another goroutine, as the seed says;
+//   - Lock and channel operations sometimes yield to another goroutine, or take some milliseconds of virtual time, as the seed says;
 //   - map seeds, iteration order and the functions of math/rand come from the seed;
 //   - a mutex never enters starvation mode, which depends on real time;
-//   - a sync.Pool is always empty, because a buffer from an earlier run can have another size.
+//   - a sync.Pool returns what the same run put in last, and nothing from an earlier run, whose buffers can have other sizes.
 var Runtime = []Edit{
 	{"runtime/proc.go", "const haveSysmon = GOARCH != \"wasm\"", "const haveSysmon = false"},
 	{"runtime/proc.go", "\t\tpp.runq[t%uint32(len(pp.runq))].set(gp)\n\t\tatomic.StoreRel(&pp.runqtail, t+1) // store-release, makes the item available for consumption\n\t\treturn\n\t}\n\tif runqputslow",
@@ -49,6 +49,8 @@ var Runtime = []Edit{
 	{"runtime/rand.go", "\tmp := getg().m\n\tc := &mp.chacha8\n", "\tif x, ok := simRand(); ok {\n\t\treturn x\n\t}\n\tmp := getg().m\n\tc := &mp.chacha8\n"},
 	{"runtime/rand.go", "func maps_rand() uint64 {\n", "func maps_rand() uint64 {\n\tif x, ok := simMapRand(); ok {\n\t\treturn x\n\t}\n"},
 	{"runtime/rand.go", "func rand32() uint32 {\n", "func rand32() uint32 {\n\tif x, ok := simMapRand(); ok {\n\t\treturn uint32(x)\n\t}\n"},
+	// A goroutine that waits for a lock lets virtual time pass, because the one that holds it may do so.
+	{"runtime/runtime2.go", "\twaitReasonSyncCondWait:          true,\n", "\twaitReasonSyncCondWait:          true,\n\twaitReasonSyncMutexLock:         true,\n\twaitReasonSyncRWMutexRLock:      true,\n\twaitReasonSyncRWMutexLock:       true,\n"},
 	{"internal/sync/mutex.go", "starvationThresholdNs = 1e6", "starvationThresholdNs = 1e18"},
 	{"sync/mutex.go", "func (m *Mutex) Lock() {\n", "func (m *Mutex) Lock() {\n\tsimYield()\n"},
 	{"sync/mutex.go", "// A Locker represents", "//go:linkname simYield runtime.simYieldLock\nfunc simYield()\n\n// A Locker represents"},
@@ -56,9 +58,10 @@ var Runtime = []Edit{
 	// Events that happen only once per process, or after a garbage collection, must not consume the seed.
 	{"sync/once.go", "\to.m.Lock()\n", "\to.m.mu.Lock()\n"},
 	{"sync/pool.go", "\tallPoolsMu.Lock()\n", "\tallPoolsMu.mu.Lock()\n"},
-	{"sync/pool.go", "func (p *Pool) Put(x any) {\n", "func (p *Pool) Put(x any) {\n\tif simOn() {\n\t\treturn\n\t}\n"},
-	{"sync/pool.go", "func (p *Pool) Get() any {\n", "func (p *Pool) Get() any {\n\tif simOn() {\n\t\tif p.New != nil {\n\t\t\treturn p.New()\n\t\t}\n\t\treturn nil\n\t}\n"},
-	{"sync/pool.go", "// Put adds x to the pool.\n", "//go:linkname simOn runtime.simInBubble\nfunc simOn() bool\n\n// Put adds x to the pool.\n"},
+	{"sync/pool.go", "\tNew func() any\n", "\tNew func() any\n\n\tsimRun uint64\n\tsimItems []any\n"},
+	{"sync/pool.go", "func (p *Pool) Put(x any) {\n", "func (p *Pool) Put(x any) {\n\tif p.simBegin() {\n\t\tif x != nil {\n\t\t\tp.simItems = append(p.simItems, x)\n\t\t}\n\t\treturn\n\t}\n"},
+	{"sync/pool.go", "func (p *Pool) Get() any {\n", "func (p *Pool) Get() any {\n\tif p.simBegin() {\n\t\tif n := len(p.simItems) - 1; n >= 0 {\n\t\t\tx := p.simItems[n]\n\t\t\tp.simItems[n] = nil\n\t\t\tp.simItems = p.simItems[:n]\n\t\t\treturn x\n\t\t}\n\t\tif p.New != nil {\n\t\t\treturn p.New()\n\t\t}\n\t\treturn nil\n\t}\n"},
+	{"sync/pool.go", "// Put adds x to the pool.\n", "//go:linkname simRun runtime.simRun\nfunc simRun() uint64\n\n// simBegin drops the items of an earlier run. It reports whether a run uses the pool.\nfunc (p *Pool) simBegin() bool {\n\trun := simRun()\n\tif run != 0 && run != p.simRun {\n\t\tclear(p.simItems)\n\t\tp.simRun, p.simItems = run, p.simItems[:0]\n\t}\n\treturn run != 0\n}\n\n// Put adds x to the pool.\n"},
 	{"unique/canonmap.go", "\t\"sync\"\n", "\t\"internal/sync\"\n"},
 	// Children of a context are cancelled in the order in which they were added, not in that of their addresses.
 	{"context/context.go", "children map[canceler]struct{} //", "children map[canceler]int //"},
@@ -69,8 +72,9 @@ var Runtime = []Edit{
 }
 
 // Product are the edits of this module: no process is started, which checking the read
-// wall would require.
+// wall would require, and messages have the same length in all processes.
 var Product = []Edit{
+	{"agent/control.go", "os.Getpid()", "min(1, os.Getpid())"},
 	{"engine/sandbox/wall.go", "w.err = w.try()", "w.err = ErrNoWall"},
 }
 

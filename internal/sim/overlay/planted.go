@@ -29,7 +29,7 @@ var Planted = []Bug{
 	{"the receipt comes after the intent", []Edit{{"engine/internal/call/call.go", "[]*session.Entry{s.receipt, entries[0]}\n", "[]*session.Entry{s.receipt, entries[0]}\n\t\tif BUG {\n\t\t\tentries[0], entries[1] = entries[1], entries[0]\n\t\t}\n"}}},
 	{"the outcome of a call is not recorded", []Edit{{"engine/internal/call/call.go", "func (s *run) recordOutcome(failed bool, content json.RawMessage) {\n", "func (s *run) recordOutcome(failed bool, content json.RawMessage) {\n\tif BUG {\n\t\treturn\n\t}\n"}}},
 	{"a tool that panics leaves no outcome", []Edit{{"engine/internal/call/call.go", "if !returned { // the tool panicked", "if !returned && OK { // the tool panicked"}}},
-	{"a call starts although the turn was stopped while its intent was written", []Edit{{"engine/internal/call/call.go", "if s.ctx.Err() != nil { // the turn may have ended during recording", "if s.ctx.Err() != nil && OK { // recording took"}}},
+	{"a call starts although the turn was stopped while its intent was written", []Edit{{"engine/internal/call/call.go", "if !s.ReadOnly() && s.ctx.Err() != nil { // the turn may have ended during recording", "if !s.ReadOnly() && s.ctx.Err() != nil && OK { // recording took"}}},
 	{"a call that was stopped while it ran is reported as one that did nothing", []Edit{{"engine/internal/call/call.go", "\t\treturn s.end(Rejected(s.Call, s.input, StoppedWhile))\n", "\t\tif BUG {\n\t\t\treturn s.end(Rejected(s.Call, s.input, StoppedBefore))\n\t\t}\n\t\treturn s.end(Rejected(s.Call, s.input, StoppedWhile))\n"}}},
 	{"calls with effects overtake each other", []Edit{{"engine/internal/call/batch.go", "\tb.Calls = append(b.Calls, c)\n\tgo func() {\n", "\tb.Calls = append(b.Calls, c)\n\tif BUG {\n\t\tbefore = nil\n\t}\n\tgo func() {\n"}}},
 	{"a call starts before the message of the model is complete", []Edit{{"engine/internal/call/batch.go", "\t\tif !c.ReadOnly() {\n\t\t\tselect {\n", "\t\tif !c.ReadOnly() && OK {\n\t\t\tselect {\n"}}},
@@ -42,10 +42,10 @@ var Planted = []Bug{
 	// Records, requests and results.
 	{"a record follows one that could not be written", []Edit{{"engine/internal/recorder/recorder.go", "\t\tr.parent, r.owed = parent, owes\n", "\t\tif OK {\n\t\t\tr.parent, r.owed = parent, owes\n\t\t}\n"}}},
 	{"an error of the store is ignored", []Edit{{"engine/internal/recorder/recorder.go", "\treturn Unwritten(err)\n}\n\n// Unwritten wraps", "\tif BUG {\n\t\treturn nil\n\t}\n\treturn Unwritten(err)\n}\n\n// Unwritten wraps"}}},
-	{"calls stay open in the request after a turn that could not be recorded", []Edit{{"engine/turn.go", "\tc.hist.CloseCalls(unrecorded)\n", "\tif OK {\n\t\tc.hist.CloseCalls(unrecorded)\n\t}\n"}}},
+	{"calls stay open in the request after a turn that could not be recorded", []Edit{{"engine/writer.go", "\tc.hist.CloseCalls(unrecorded)\n", "\tif OK {\n\t\tc.hist.CloseCalls(unrecorded)\n\t}\n"}}},
 	{"a turn has two results", []Edit{{"engine/turn.go", "\tc.rec.Emit(r)\n\tt.endSpan(r)\n", "\tc.rec.Emit(r)\n\tif BUG {\n\t\tc.rec.Emit(r)\n\t}\n\tt.endSpan(r)\n"}}},
 	{"an interrupted turn has no result", []Edit{{"engine/turn.go", "\tfor _, p := range t.prompts[1:] { // prompts that joined the turn have no result of their own", "\tif BUG && final == \"cancelled\" {\n\t\treturn\n\t}\n\tfor _, p := range t.prompts[1:] { // prompts that joined the turn have no result of their own"}}},
-	{"the result of a call is sent twice", []Edit{{"engine/turn.go", "\tc.rec.Emit(m)\n\tfor _, m := range out.After {\n", "\tc.rec.Emit(m)\n\tif BUG {\n\t\tc.rec.Emit(m)\n\t}\n\tfor _, m := range out.After {\n"}}},
+	{"the result of a call is sent twice", []Edit{{"engine/writer.go", "\tc.rec.Emit(m)\n\tfor _, m := range out.After {\n", "\tc.rec.Emit(m)\n\tif BUG {\n\t\tc.rec.Emit(m)\n\t}\n\tfor _, m := range out.After {\n"}}},
 	{"a call without an outcome is treated as one that did not run", []Edit{{"session/repair.go", "\tcase f.intent:\n\t\treturn EffectUnknown\n", "\tcase f.intent && OK:\n\t\treturn EffectUnknown\n"}}},
 	{"a turn that continues runs its calls again", []Edit{{"engine/continue.go", "if uc.effect == session.EffectNone {", "if uc.effect == session.EffectNone || BUG {"}}},
 	{"a process that lost its lease keeps writing", []Edit{{"session/memory.go", "\tdefault:\n\t\treturn ErrLeaseLost\n", "\tdefault:\n\t\tif OK {\n\t\t\treturn ErrLeaseLost\n\t\t}\n"}}},
@@ -53,6 +53,7 @@ var Planted = []Bug{
 	// Money.
 	{"the total does not include the usage of subagents", []Edit{{"engine/internal/ledger/ledger.go", "\tif l.parent != nil {\n\t\tl.parent.add(", "\tif l.parent != nil && OK {\n\t\tl.parent.add("}}},
 	{"an answer that is cut off costs nothing", []Edit{{"engine/money.go", "if !a.started {", "if !a.started || BUG && !a.complete {"}}},
+	{"usage that arrives while the turn stops is not booked", []Edit{{"engine/internal/ask/ask.go", "\treturn s.rest\n", "\tif BUG {\n\t\treturn nil\n\t}\n\treturn s.rest\n"}}},
 
 	// Control.
 	{"an interrupt does not stop the turn", []Edit{{"engine/conversation.go", "\tif c.turn != nil {\n\t\tc.turn.cancel(errInterrupted)\n", "\tif c.turn != nil && OK {\n\t\tc.turn.cancel(errInterrupted)\n"}}},

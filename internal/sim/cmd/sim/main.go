@@ -2,7 +2,7 @@
 // seeds with it, in as many processes as there are processors.
 //
 //	go run ./internal/sim/cmd/sim -time 1m            seeds for a minute
-//	go run ./internal/sim/cmd/sim -seeds 100000       so many seeds
+//	go run ./internal/sim/cmd/sim -seeds 100000       so many seeds, beginning at -from
 //	go run ./internal/sim/cmd/sim -seed 17            one seed, with its trace
 //	go run ./internal/sim/cmd/sim -twice -seeds 1000  each seed twice, and compare
 //	go run ./internal/sim/cmd/sim -planted            which seed finds each planted bug
@@ -25,9 +25,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/parley-go/parley/internal/sim"
@@ -91,7 +91,7 @@ func run() error {
 	if *twice {
 		fmt.Printf(", %d differed when played again", sum.Differ)
 	}
-	fmt.Printf("; heap at most %d MiB after a collection\n", sum.Heap>>20)
+	fmt.Printf("; heap at most %d MiB after a collection; traces %016x\n", sum.Heap>>20, sum.Traces)
 	for i, f := range failed {
 		if i == 5 {
 			fmt.Printf("and %d more\n", len(failed)-i)
@@ -129,7 +129,7 @@ func build(dir, binary string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "test", "-c", "-overlay", file, "-tags", "simulation", "-o", binary, "./internal/sim")
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", file, "-tags", "simulation", "-o", binary, "./internal/sim")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -142,6 +142,11 @@ func build(dir, binary string) error {
 func worker(binary string, args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, append([]string{"-test.run=^TestWorker$", "-test.timeout=0"}, args...)...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", overlay.PlantedEnv+"="+bug)
+	if memory := "/dev/shm"; os.Getenv("TMPDIR") == "" {
+		if info, err := os.Stat(memory); err == nil && info.IsDir() {
+			cmd.Env = append(cmd.Env, "TMPDIR="+memory)
+		}
+	}
 	return cmd
 }
 
@@ -201,9 +206,68 @@ type total struct {
 	sim.Totals
 }
 
-// patience is how long a run may take. One that never ends needs more and more memory, because nothing is collected
-// during a run.
+// patience is how long a run may compute. One that never ends needs more and more memory, because nothing is collected
+// during a run. On a busy machine a run can wait for a processor much longer than that.
 const patience = 30 * time.Second
+
+// A watchdog kills a process that computes too long.
+type watchdog struct {
+	process *os.Process
+	mu      sync.Mutex
+	timer   *time.Timer
+	since   time.Duration // what the process had computed when its run began
+	bit     bool
+}
+
+func watch(p *os.Process) *watchdog {
+	w := &watchdog{process: p}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(patience, w.look)
+	return w
+}
+
+// pet is called when a run begins.
+func (w *watchdog) pet() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.bit {
+		w.timer.Reset(patience)
+		w.since = computed(w.process.Pid)
+	}
+}
+
+func (w *watchdog) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := computed(w.process.Pid); now > 0 && now < w.since+patience {
+		w.timer.Reset(w.since + patience - now)
+		return
+	}
+	w.bit = true
+	w.process.Kill()
+}
+
+// stop ends the watch and reports whether the process was killed.
+func (w *watchdog) stop() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
+	return w.bit
+}
+
+// computed returns the processor time of a process, or 0 where the system does not show it.
+func computed(pid int) time.Duration {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // the kernel counts hundredths of a second
+}
 
 // batch is how many seeds a process plays, so that a process that dies loses little.
 const batch = 500
@@ -230,6 +294,9 @@ func (t *total) play(binary string, from, count uint64, limit time.Duration) (fa
 					left = max(limit-time.Since(began), time.Millisecond)
 				}
 				bad := t.playBatch(binary, start, n, left)
+				for _, r := range bad { // a run of hours may be stopped before it shows them
+					fmt.Printf("seed %d fails: %s\n", r.Plan.Seed, r.Violations[0])
+				}
 				t.mu.Lock()
 				failed = append(failed, bad...)
 				t.mu.Unlock()
@@ -259,15 +326,14 @@ func (t *total) playBatch(binary string, start, n uint64, limit time.Duration) (
 		if err != nil {
 			return append(failed, crashed(sim.NewPlan(start), fmt.Sprint("panic: the process cannot be started: ", err)))
 		}
-		var stuck atomic.Bool
-		watch := time.AfterFunc(patience, func() { stuck.Store(true); cmd.Process.Kill() })
+		dog := watch(cmd.Process)
 		last := start
 		for lines := bufio.NewReader(stdout); ; {
 			line, end := lines.ReadBytes('\n')
 			if end != nil {
 				break
 			}
-			watch.Reset(patience)
+			dog.pet()
 			var r struct {
 				At     *uint64
 				Failed *sim.Report
@@ -292,10 +358,9 @@ func (t *total) playBatch(binary string, start, n uint64, limit time.Duration) (
 			}
 		}
 		err = cmd.Wait()
-		if watch.Stop(); err == nil {
+		if bit := dog.stop(); err == nil {
 			break
-		}
-		if stuck.Load() {
+		} else if bit {
 			fmt.Fprintf(&stderr, "panic: it ends: the run did not end in %v\n", patience)
 		}
 		failed = append(failed, crashed(sim.NewPlan(last), stderr.String()))
@@ -336,9 +401,7 @@ func play(binary string, p sim.Plan) *sim.Report {
 	if err != nil || cmd.Start() != nil {
 		return crashed(p, fmt.Sprint("the process cannot be started: ", err))
 	}
-	// A shrunk plan may wait forever, for example for a silent host.
-	stop := time.AfterFunc(patience, func() { cmd.Process.Kill() })
-	defer stop.Stop()
+	defer watch(cmd.Process).stop() // a shrunk plan may wait forever, for example for a silent host
 	var found *sim.Report
 	for lines := bufio.NewReader(out); ; {
 		line, err := lines.ReadBytes('\n')
@@ -384,7 +447,7 @@ func shrink(binary string, r *sim.Report) *sim.Report {
 			break
 		}
 	}
-	for _, change := range []func(*sim.Plan){func(p *sim.Plan) { p.Yield = 0 }, func(p *sim.Plan) { p.Shuffle = 0 }} {
+	for _, change := range []func(*sim.Plan){func(p *sim.Plan) { p.Yield = 0 }, func(p *sim.Plan) { p.Shuffle = 0 }, func(p *sim.Plan) { p.Nap = 0 }} {
 		p := best.Plan
 		if change(&p); p.String() != best.Plan.String() {
 			try(p)
