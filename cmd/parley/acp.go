@@ -6,9 +6,12 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/acp"
+	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/session"
@@ -19,6 +22,8 @@ Serves the Agent Client Protocol over standard input and output, for editors: Ze
 Neovim, Emacs, VS Code and many others start it as their agent. All flags of the agent
 work and apply to every session. Sessions are those of "parley sessions" and "parley attach".
 
+With --login it stores an API key, like "parley auth login": editors run it in a terminal.
+
 docs/acp.md has the setup for each editor.`
 
 // acpCommand implements parley acp.
@@ -27,11 +32,11 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 		newFlags(p, "acp", "[AGENT FLAGS]", acpText).help()
 		return nil
 	}
+	if slices.Contains(args, "--login") { // editors append it to their arguments
+		return login(p)
+	}
 	if _, err := agentFlags(args); err != nil {
 		return err
-	}
-	if p.getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // editors keep many sessions open that wait: a tenth less memory for 100
 	}
 	cfg, err := agentConfig(p)
 	if err != nil {
@@ -39,16 +44,31 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 	}
 	defer exportTelemetry(ctx, p, &cfg, false)()
 	args, env, keepSecrets := splitSecrets(p, append(slices.Clone(args), "--allow-dangerously-skip-permissions")) // let the user select this mode
-	h, err := openHub(ctx, p, cfg, env, func(c *hub.Config, _ socket.Own) { keepSecrets(c) })
+	wall := sandbox.NewWall(sandbox.WallOptions{Expected: true})
+	defer wall.Close()
+	var own atomic.Bool // whether agents run in this process
+	h, err := openHub(ctx, p, cfg, env, func(c *hub.Config, _ socket.Own) { keepSecrets(c); own.Store(true) })
 	if err != nil {
 		return err
 	}
 	defer h.Close()
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	// Editors keep agents open that wait, some with many sessions. Until the first prompt has ended,
+	// garbage is collected later, which makes the start faster.
+	lessGarbage := sync.OnceFunc(func() {
+		if p.getenv("GOGC") == "" {
+			debug.SetGCPercent(50)
+		}
+	})
+	opened := func() {
+		if own.Load() {
+			wall.Prepare() // for the first command, while people write their first prompt
+		}
+	}
 	err = acp.Serve(ctx, acp.Config{
-		Hub: h, Args: args,
-		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: "parley", Version: parley.Version,
+		Hub: h, Args: args, Opened: opened, Idle: func() { lessGarbage(); releaseCode() },
+		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: "parley", Version: parley.Version, Login: []string{"--login"},
 	}, p.stdin, p.stdout)
 	if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {
 		return nil

@@ -142,10 +142,12 @@ func TestHookReview(t *testing.T) {
 	for _, c := range []struct {
 		name, answer string
 		status       int
+		prints       string
 	}{
-		{"pass", "say PASS", 0},
-		{"bug", "say greet.sh:1: it greets nobody", 1},
-		{"broken", "fail 400 no", 1},
+		{"pass", "say PASS", 0, ""},
+		{"pass with a full stop", "say PASS.", 0, ""},
+		{"bug", "say greet.sh:1: it greets nobody", 1, "greets nobody"},
+		{"broken", "fail 400 no", 1, "--no-verify"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			script, err := parleytest.ParseScript("model.script", []byte("turn\n\texpect user echo hello\n\t"+c.answer+"\n"))
@@ -170,8 +172,8 @@ func TestHookReview(t *testing.T) {
 				if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != want {
 					t.Errorf("%s: %v, want status %d\n%s", args[0], err, want, out)
 				}
-				if c.name == "bug" && args[0] == hook && !strings.Contains(string(out), "greets nobody") {
-					t.Errorf("the bug is missing in %q", out)
+				if args[0] == hook && !strings.Contains(string(out), c.prints) {
+					t.Errorf("%q is missing in %q", c.prints, out)
 				}
 			}
 		})

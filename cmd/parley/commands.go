@@ -16,6 +16,7 @@ import (
 
 	"github.com/parley-go/parley/internal/cli"
 	"github.com/parley-go/parley/internal/spelling"
+	"github.com/parley-go/parley/terminal"
 )
 
 // The exit statuses. A command may exit with another status, such as that of a program
@@ -54,7 +55,7 @@ func commands() []command {
 		{"doctor", "check the setup, and print how to fix each problem", start, doctorCommand},
 		{"init", "create a settings file, with an explanation", start, initCommand},
 		{"config", "read and change your settings", start, configCommand},
-		{"auth", "show where the credentials for the model come from, as JSON", start, authCommand},
+		{"auth", "show where the credentials for the model come from, or store a key", start, authCommand},
 		{"completion", "print a completion script for bash, zsh or fish", start, completion},
 		{"mcp", "add, list and remove MCP servers; log in to them; act as one", ways, mcpCommand},
 		{"plugin", "install, list and remove plugins; check one", ways, pluginCommand},
@@ -173,6 +174,8 @@ func remedy(p *process, err error) string {
 		return ". Make the directory writable, or name another one in CLAUDE_CONFIG_DIR"
 	case errors.Is(err, fs.ErrNotExist):
 		return ". Correct the path, or create the file"
+	case errors.Is(err, fs.ErrPermission):
+		return ". Check the permissions of the file and its directory"
 	}
 	return ""
 }
@@ -210,6 +213,19 @@ func noWords(fs *flagSet) error {
 		return usagef("unexpected argument %q", fs.Arg(0))
 	}
 	return nil
+}
+
+// didYouMean ends a sentence about a misspelled word, with the name that it may mean.
+func didYouMean(word string, names []string) string {
+	if like := spelling.Closest(word, names); like != "" {
+		return terminal.Visible(" (did you mean " + like + "?).")
+	}
+	return "."
+}
+
+// unknownVerb returns the error about a subcommand that is none of the names.
+func unknownVerb(verb string, names ...string) error {
+	return usagef("unknown subcommand %q%s Use one of: %s", verb, didYouMean(verb, names), strings.Join(names, ", "))
 }
 
 // nearest returns the command that a word may be a misspelling of; "" if there is none,

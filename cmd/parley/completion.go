@@ -94,8 +94,8 @@ var (
 	helpFlag = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?m)^  (--[a-z][a-z-]*)(?: ([^ ]+))*?  +(\S.*)$`)
 	})
-	helpWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  parley [a-z-]+ ([a-z]+)(?: |$)`) })
-	synopsis = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^parley [a-z]+|\|) \[?([a-z]+)\b`) })
+	helpWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  parley [a-z-]+ ([a-z]+(?:-[a-z]+)*)(?: |$)`) })
+	synopsis = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^parley [a-z]+|\|) \[?([a-z]+(?:-[a-z]+)*)\b`) })
 )
 
 // completeWord returns the completions of the last word, each with a description.
@@ -213,7 +213,7 @@ func flagValues(ctx context.Context, p *process, f cli.Info) (all [][2]string) {
 	case "--resume":
 		return storedSessions(ctx, p)
 	case "--permission-mode":
-		f.Choices = []string{"default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"}
+		f.Choices = []string{"default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions"}
 	}
 	for _, c := range f.Choices {
 		all = append(all, [2]string{c})

@@ -27,7 +27,8 @@ lead into objects. A value is JSON; a string needs no quotes.
   parley config set permissions.deny '["Read(.env)"]'
   parley config unset model
 
-"set" refuses unknown keys and values of the wrong type, and keeps the rest of the file. "parley help settings" explains the settings.`
+"set" refuses unknown keys and values of the wrong type, and keeps the rest of the file.
+"parley help settings" explains the settings.`
 
 // configCommand implements parley config.
 func configCommand(_ context.Context, p *process, args []string) error {

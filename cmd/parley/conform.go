@@ -36,10 +36,13 @@ The exit status is 0 if every rule holds, 1 if not.`
 
 // conform checks a program against the rules of the conformance kit.
 func conform(ctx context.Context, p *process, args []string) error {
-	if len(args) == 0 || !slices.Contains([]string{"cli", "sdk", "acp", "acp-client"}, args[0]) {
-		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
+	if sides := []string{"cli", "sdk", "acp", "acp-client"}; len(args) == 0 || !slices.Contains(sides, args[0]) {
+		switch {
+		case len(args) > 0 && (args[0] == "-h" || args[0] == "--help"):
 			args = append([]string{"cli"}, args...)
-		} else {
+		case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
+			return unknownVerb(args[0], sides...)
+		default:
 			return usagef("usage: parley conform cli -- CLI ARGS…, parley conform sdk -- PROGRAM ARGS…, parley conform acp -- AGENT ARGS…, or parley conform acp-client -- EDITOR ARGS…")
 		}
 	}
@@ -53,7 +56,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 	timeout := fs.Duration("timeout", 10*time.Second, "the `TIME` that each step may take")
 	jobs := fs.Int("j", runtime.NumCPU(), "how `MANY` rules run at once")
 	brief := fs.Bool("brief", false, "leave out the frames of broken rules")
-	name := fs.String("name", "", "the name of the program in the report; default: the command")
+	name := fs.String("name", "", "the `NAME` of the program in the report; default: the command")
 	if err := parse(fs, args[1:]); err != nil {
 		return err
 	}

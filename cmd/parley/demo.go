@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -47,6 +48,9 @@ project is created in a temporary directory and removed afterwards.`)
 	if *ask && !(isTerminal(p.stdin) && isTerminal(p.stdout)) {
 		return usagef("--ask needs a terminal to ask in")
 	}
+	if err := commandsRun(p.getenv("PATH") + ":/bin:/usr/bin:/usr/local/bin"); err != nil {
+		return fmt.Errorf("the demo runs commands: %w", err)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -54,6 +58,19 @@ project is created in a temporary directory and removed afterwards.`)
 	d := &demonstration{p: p, screen: newScreen(p, ""), agent: self, ask: *ask, keep: *keep}
 	d.watched = d.screen.live
 	return d.run(ctx)
+}
+
+// commandsRun returns an error if no shell can run commands.
+func commandsRun(path string) error {
+	if runtime.GOOS == "windows" {
+		return errors.New("Parley cannot do that on Windows; start it in WSL")
+	}
+	if _, err := lookPath("bash", path); err != nil {
+		if _, err = lookPath("sh", path); err != nil {
+			return errors.New("there is neither bash nor sh on this machine; install bash")
+		}
+	}
+	return nil
 }
 
 // A demonstration is one run of the demo.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -79,5 +80,20 @@ func put(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDemoNeedsAShell checks that the demo reports a machine without a shell, such as the container
+// image, before it starts.
+func TestDemoNeedsAShell(t *testing.T) {
+	dir := t.TempDir()
+	if err := commandsRun(dir); err == nil {
+		t.Error("commands run without a shell")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sh"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := commandsRun(dir); err != nil && runtime.GOOS != "windows" {
+		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
@@ -128,11 +129,30 @@ func (d *doctor) print() {
 	s := newScreen(d.p, "")
 	look := map[state]string{fine: green, noted: cyan, broken: red}
 	for _, f := range d.findings {
-		fmt.Fprintf(d.p.stdout, "%s  %-9s %s\n", s.paint(look[f.State], fmt.Sprintf("%-6s", f.State)), f.Name, strings.ReplaceAll(f.Found, "\n", "\n                  "))
+		fmt.Fprintf(d.p.stdout, "%s  %-9s %s\n", s.paint(look[f.State], fmt.Sprintf("%-6s", f.State)), f.Name, indent(f.Found, 18))
 		if f.Do != "" {
-			fmt.Fprintf(d.p.stdout, "                  → %s\n", strings.ReplaceAll(f.Do, "\n", "\n                    "))
+			fmt.Fprintf(d.p.stdout, "                  → %s\n", indent(f.Do, 20))
 		}
 	}
+}
+
+// indent breaks lines of more than 200 columns at spaces before 110 columns, and indents all but the
+// first by n columns. Shorter ones stay whole, so that paths in them can be copied and searched for.
+func indent(text string, n int) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		words := strings.SplitAfter(line, " ")
+		now := words[0]
+		for _, word := range words[1:] {
+			if len(line) > 200 && n+utf8.RuneCountInString(now+strings.TrimSpace(word)) > 110 {
+				lines = append(lines, strings.TrimRight(now, " "))
+				now = "  "
+			}
+			now += word
+		}
+		lines = append(lines, now)
+	}
+	return strings.Join(lines, "\n"+strings.Repeat(" ", n))
 }
 
 // lookForCLI finds the CLI that an SDK would start.
@@ -207,7 +227,7 @@ func (d *doctor) connect(ctx context.Context) {
 	c, err := parley.Connect(ctx, &parley.Options{
 		KeepSystemPrompt: true, NoPersistence: true,
 		Dialer: transport.DialerFunc(func(ctx context.Context, spec transport.Spec) (transport.Conn, error) {
-			spec.Args = append(spec.Args, d.args...)
+			spec.Words = append(spec.Words, d.args...)
 			return inner.Dial(ctx, spec)
 		}),
 	})
@@ -336,7 +356,7 @@ func (d *doctor) trySandbox(s *settings.Settings) {
 	case !box.Active():
 		d.report("sandbox", noted, "on Linux install bubblewrap; elsewhere run agents in a container", "none; only permission rules restrict the commands that you approve")
 	case len(r.Missing) > 0:
-		d.report("sandbox", noted, "install bubblewrap", "%s works, without these guarantees: %s%s", r.Kind, strings.Join(r.Missing, "; "), offBy(asked))
+		d.report("sandbox", noted, "install bubblewrap", "%s works%s\nnot guaranteed:\n%s", r.Kind, offBy(asked), strings.Join(r.Missing, "\n"))
 	default:
 		d.report("sandbox", fine, "", "%s works%s", r.Kind, offBy(asked))
 	}
@@ -400,6 +420,10 @@ func (d *doctor) lookForPrograms() {
 		{"git", "install git; without it the model sees no branch and no changes", noted},
 	} {
 		path, err := lookPath(want.name, d.p.getenv("PATH"))
+		if runtime.GOOS == "windows" && want.name == "bash" {
+			d.report("bash", noted, "run Parley in WSL, where it can", "Parley runs no commands on Windows")
+			continue
+		}
 		if err != nil {
 			d.report(want.name, want.without, want.do, "it is not on the PATH")
 			continue

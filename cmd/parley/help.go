@@ -31,7 +31,7 @@ type topic struct {
 func topics() []topic {
 	return []topic{
 		{"flags", "all flags of the agent", cli.Help},
-		{"settings", "all settings, with explanations", func() string { return string(settingsExplained) }},
+		{"settings", "common settings, with explanations", func() string { return string(settingsExplained) }},
 		{"environment", "the environment variables", func() string { return environment }},
 		{"script", "the files that fake-api plays", func() string { return scriptFormat }},
 		{"steps", "the files that fake-cli and fake-host play", func() string { return stepsFormat }},

@@ -111,7 +111,7 @@ lost: sessions continue when the next hub starts.`)
 	}
 	defer l.Close()
 	if err := socket.Adopt(); err != nil {
-		return fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
+		return fmt.Errorf("cannot distinguish commands of agents from commands of people: %w", err)
 	}
 	h, err := newHub(p, cfg, &hub.Files{Dir: dir, Watch: true})
 	if err != nil {
@@ -182,7 +182,7 @@ func hubConfig(p *process, cfg agent.Config, b hub.Backend) hub.Config {
 // agentOptions returns the options of an agent with additional flags.
 func agentOptions(cwd string, dialer transport.Dialer, args []string) *parley.Options {
 	return &parley.Options{Cwd: cwd, KeepSystemPrompt: true, Checkpoints: true, Dialer: transport.DialerFunc(func(ctx context.Context, s transport.Spec) (transport.Conn, error) {
-		s.Args = append(slices.Clone(args), s.Args...)
+		s.Words = append(slices.Clone(args), s.Words...)
 		return dialer.Dial(ctx, s)
 	})}
 }
@@ -272,7 +272,7 @@ func openHub(ctx context.Context, p *process, cfg agent.Config, env []string, ow
 			b = &hub.Files{Dir: dir, Watch: true}
 			// A command of an agent must stay recognizable after it loses its parent.
 			if err := socket.Adopt(); err != nil {
-				return nil, fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
+				return nil, fmt.Errorf("cannot distinguish commands of agents from commands of people: %w", err)
 			}
 			go socket.Reap(ctx)
 		}
@@ -339,7 +339,9 @@ func joinHub(ctx context.Context, p *process, start bool) (*socket.Client, *agen
 			if _, err = c.List(ctx); err == nil {
 				return c, &cfg, nil
 			}
-			return nil, nil, fmt.Errorf("the hub ended at once; see %s", log.Name())
+			text, _ := os.ReadFile(log.Name())
+			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+			return nil, nil, fmt.Errorf("the hub ended at once: %s; see %s", terminal.Visible(strings.TrimPrefix(lines[len(lines)-1], "parley hub: ")), log.Name())
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil, nil, context.Cause(ctx)
@@ -800,7 +802,7 @@ func printEntry(w io.Writer, e hub.Entry) {
 	case hub.KindAsk:
 		var ask hub.Ask
 		if json.Unmarshal(e.Data, &ask) == nil {
-			fmt.Fprintf(w, "? %s: %s\n", ask.Tool, terminal.Visible(string(ask.Request)))
+			fmt.Fprintf(w, "? %s: %s\n", terminal.Visible(ask.Tool), terminal.Visible(string(ask.Request)))
 			if ask.Diff != "" {
 				fmt.Fprint(w, terminal.VisibleLines(ask.Diff))
 			}
@@ -809,7 +811,7 @@ func printEntry(w io.Writer, e hub.Entry) {
 	case hub.KindAnswer:
 		var ans hub.Answer
 		if json.Unmarshal(e.Data, &ans) == nil {
-			fmt.Fprintf(w, "  %s by %s\n", ans.Outcome, terminal.Visible(ans.By.Name))
+			fmt.Fprintf(w, "  %s by %s\n", terminal.Visible(string(ans.Outcome)), terminal.Visible(ans.By.Name))
 		}
 	case hub.KindEnded:
 		var x hub.Ended

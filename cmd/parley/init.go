@@ -23,7 +23,7 @@ Creates .claude/settings.json in this directory, or in DIR, with rules to start 
 Both parley and the claude command read it.
 
 Settings are plain JSON, without comments. The explanations are in a second file,
-settings.jsonc, which lists every setting and which only people read. "parley help
+settings.jsonc, which no program reads: it has the common settings. "parley help
 settings" prints it.
 
 Existing files are kept unless you pass --force. Allow rules of a project apply after

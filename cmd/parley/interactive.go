@@ -80,11 +80,14 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flag
 
 // attachScreen shows a session of another process on a screen until the person exits.
 func attachScreen(ctx context.Context, p *process, c hub.Client, cwd, id string) error {
-	_, err := terminal.Run(ctx, terminal.Config{
+	status, err := terminal.Run(ctx, terminal.Config{
 		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: p.env, Cwd: cwd, Home: p.getenv("HOME"), Title: "parley attach " + id,
 		Open:    func(context.Context) (*terminal.Session, error) { return terminal.NewSession(c, id), nil },
 		Goodbye: func(id string) string { return "The session goes on; parley attach " + id + " shows it again." },
 	})
+	if err == nil && status != 0 {
+		return exitStatus(status)
+	}
 	return err
 }
 
@@ -275,7 +278,7 @@ func (l *screenHub) list(ctx context.Context) ([]terminal.Saved, error) {
 		if s.CustomTitle != "" {
 			title = s.CustomTitle
 		}
-		out = append(out, terminal.Saved{ID: s.ID, Title: title, Branch: s.GitBranch, Modified: s.Modified, Preview: func() string { return l.preview(ctx, s.ID) }})
+		out = append(out, terminal.Saved{ID: s.ID, Title: title, Branch: s.Branch(), Modified: s.Modified, Preview: func() string { return l.preview(ctx, s.ID) }})
 	}
 	return out, nil
 }

@@ -24,6 +24,7 @@ func main() {
 	// Hide the environment, which holds the key, from other processes of the user, such
 	// as commands that the agent runs.
 	hideMemory()
+	go releaseCode() // what only the start needed
 	p := &process{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}
 	os.Exit(run(context.Background(), p, os.Args[1:]))
 }

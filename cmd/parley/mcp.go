@@ -84,7 +84,7 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 		}
 		return mcpLogout(ctx, p, rest[0])
 	default:
-		return usagef("unknown subcommand %q: use serve, add, list, get, remove, login, logins or logout", verb)
+		return unknownVerb(verb, "serve", "add", "list", "get", "remove", "login", "logins", "logout")
 	}
 }
 

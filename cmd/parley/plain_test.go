@@ -54,7 +54,7 @@ turn
 	if status != 0 {
 		t.Errorf("exit status %d", status)
 	}
-	wants(t, screen, "> go", "Both run.", "✓ background completed", "The build has ended.", "✓ background completed: Found it.", "The subagent has ended.", "> next", "", "The next answer.")
+	wants(t, screen, "> go", "Both run.", "✓ background completed", "The build has ended.", "✓ background completed: look around: Found it.", "The subagent has ended.", "> next", "", "The next answer.")
 }
 
 // TestPlainShowsWarnings starts with settings, rules and an MCP server that do not work.

@@ -17,7 +17,6 @@ import (
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/project/market"
 	"github.com/parley-go/parley/engine/settings"
-	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/terminal"
 )
 
@@ -101,21 +100,13 @@ func pluginCommand(ctx context.Context, p *process, args []string) error {
 	return err
 }
 
-// didYouMean ends a sentence about a misspelled word, with the name that it may mean.
-func didYouMean(word string, names []string) string {
-	if like := spelling.Closest(word, names); like != "" {
-		return terminal.Visible(" (did you mean " + like + "?).")
-	}
-	return "."
-}
-
 // checkVerb checks the subcommand words[0] and the number of its arguments. A verb maps to
 // its arguments, each after a space; " …" is any number.
 func checkVerb(command string, words []string, verbs map[string]string) error {
 	args, ok := verbs[words[0]]
-	switch names := slices.Sorted(maps.Keys(verbs)); {
+	switch {
 	case !ok:
-		return usagef("unknown subcommand %q%s Use one of: %s", words[0], didYouMean(words[0], names), strings.Join(names, ", "))
+		return unknownVerb(words[0], slices.Sorted(maps.Keys(verbs))...)
 	case args != " …" && strings.Count(args, " ") != len(words)-1:
 		return usagef("usage: parley %s %s%s", command, words[0], args)
 	}
@@ -348,7 +339,7 @@ func (c *plugins) validate(dir string) error {
 				list = append(list, filepath.Join(dir, m.Metadata.PluginRoot, filepath.FromSlash(path)))
 			}
 		}
-		fmt.Fprintf(c.p.stdout, "The marketplace %s lists %d plugins.\n", m.Name, len(m.Plugins))
+		fmt.Fprintf(c.p.stdout, "Plugins in the marketplace %s: %d\n", m.Name, len(m.Plugins))
 	} else if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s does not exist; correct the path", terminal.Visible(dir))
 	}

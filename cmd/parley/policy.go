@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/parley-go/parley/engine/agents"
@@ -24,8 +25,8 @@ import (
 )
 
 const policyHelp = `
-Explains how the permission rules of this directory decide a call, finds rules that can
-never match, or repeats the decisions of a session with other settings. No tool runs.
+Explains how the permission rules of this directory decide about a call, finds rules that
+can never match, or repeats the decisions of a session with other settings. No tool runs.
 
   parley policy explain TOOL INPUT         print the decision about a call, and why
   parley policy lint                       find rules that never match
@@ -74,7 +75,7 @@ func policyCommand(ctx context.Context, p *process, args []string) error {
 	case verb == "lint":
 		return usagef("usage: parley policy lint [--settings FILE]")
 	}
-	return usagef("unknown subcommand %q: use explain, lint or replay", verb)
+	return unknownVerb(verb, "explain", "lint", "replay")
 }
 
 // A policyRun is one run of the command.
@@ -153,6 +154,9 @@ func (c *policyRun) explain(name, input string) error {
 	}
 	if c.json {
 		return json.NewEncoder(c.p.stdout).Encode(r)
+	}
+	if !strings.HasPrefix(name, "mcp__") && !slices.ContainsFunc(builtin.All(nil), func(t tool.Tool) bool { return t.Spec().Name == name }) {
+		fmt.Fprintf(c.p.stderr, "parley policy: there is no built-in tool %q; check the spelling\n", name)
 	}
 	_, err = c.p.stdout.Write(c.describe(r))
 	return err

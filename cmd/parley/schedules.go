@@ -15,7 +15,7 @@ import (
 
 // schedulesCommand lists, adds and removes schedules.
 func schedulesCommand(ctx context.Context, p *process, args []string) error {
-	fs := newFlags(p, "schedules", "[--json] | add (--cron EXPRESSION | --in DURATION) ID PROMPT | rm SCHEDULE", `
+	fs := newFlags(p, "schedules", "list [--json] | add (--cron EXPRESSION | --in DURATION) ID PROMPT | rm SCHEDULE", `
 Lists, adds and removes schedules: prompts that the hub sends to a session by a cron expression of
 five fields, or once. They run while nobody is attached, and survive a restart of the hub. Times missed
 while no hub was running are reported with the next prompt; a one-time prompt is sent late.`)
@@ -26,30 +26,36 @@ while no hub was running are reported with the next prompt; a one-time prompt is
 	if err != nil {
 		return err
 	}
+	verb, words := listOr(words)
+	switch {
+	case verb == "list" && len(words) == 0, verb == "rm" && len(words) == 1, verb == "add" && len(words) >= 2 && (*cron == "") != (*in <= 0):
+	case verb == "list" || verb == "rm" || verb == "add":
+		return usagef("usage: parley schedules add --cron \"0 9 * * 1-5\" ID PROMPT, parley schedules add --in 90m ID PROMPT, or parley schedules rm SCHEDULE")
+	default:
+		return unknownVerb(verb, "list", "add", "rm")
+	}
 	c, _, err := joinHub(ctx, p, true)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	switch {
-	case len(words) == 0:
-		return listSchedules(ctx, p, c, *asJSON)
-	case words[0] == "rm" && len(words) == 2:
+	switch verb {
+	case "rm":
 		all, err := c.Schedules(ctx, "")
 		if err != nil {
 			return err
 		}
-		id, err := oneOf("schedule", "schedules", words[1], all, func(x hub.Schedule) string { return x.ID })
+		id, err := oneOf("schedule", "schedules", words[0], all, func(x hub.Schedule) string { return x.ID })
 		if err != nil {
 			return err
 		}
 		return c.Unschedule(ctx, id)
-	case words[0] == "add" && len(words) >= 3 && (*cron == "") != (*in <= 0):
-		id, err := sessionArg(ctx, c, words[1])
+	case "add":
+		id, err := sessionArg(ctx, c, words[0])
 		if err != nil {
 			return err
 		}
-		x := hub.Schedule{Session: id, Prompt: strings.Join(words[2:], " "), Cron: *cron}
+		x := hub.Schedule{Session: id, Prompt: strings.Join(words[1:], " "), Cron: *cron}
 		if *in > 0 {
 			x.At = time.Now().Add(*in)
 		}
@@ -60,7 +66,15 @@ while no hub was running are reported with the next prompt; a one-time prompt is
 		fmt.Fprintln(p.stdout, made)
 		return nil
 	}
-	return usagef("usage: parley schedules add --cron \"0 9 * * 1-5\" ID PROMPT, or parley schedules rm SCHEDULE")
+	return listSchedules(ctx, p, c, *asJSON)
+}
+
+// listOr returns the subcommand, which is list if there are no words, and its arguments.
+func listOr(words []string) (verb string, rest []string) {
+	if len(words) == 0 {
+		return "list", nil
+	}
+	return words[0], words[1:]
 }
 
 func listSchedules(ctx context.Context, p *process, c hub.Client, asJSON bool) error {
@@ -104,7 +118,7 @@ func oneOf[T any](what, list, word string, all []T, id func(T) string) (string, 
 
 // worktreesCommand lists, merges and removes the worktrees of sessions.
 func worktreesCommand(ctx context.Context, p *process, args []string) error {
-	fs := newFlags(p, "worktrees", "[--json] | merge ID | rm [--force] ID", `
+	fs := newFlags(p, "worktrees", "list [--json] | merge ID | rm [--force] ID", `
 Lists, merges and removes the git worktrees of sessions, which "parley --bg --worktree NAME PROMPT"
 makes. ID is the session. "merge" needs all changes committed, and changes nothing if the branches
 conflict. "rm" refuses to lose changes without --force.`)
@@ -114,23 +128,28 @@ conflict. "rm" refuses to lose changes without --force.`)
 	if err != nil {
 		return err
 	}
+	verb, words := listOr(words)
+	switch {
+	case verb == "list" && len(words) == 0, (verb == "merge" || verb == "rm") && len(words) == 1:
+	case verb == "list" || verb == "merge" || verb == "rm":
+		return usagef("usage: parley worktrees merge ID, or parley worktrees rm [--force] ID")
+	default:
+		return unknownVerb(verb, "list", "merge", "rm")
+	}
 	c, _, err := joinHub(ctx, p, true)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if len(words) == 2 && (words[0] == "merge" || words[0] == "rm") {
-		id, err := sessionArg(ctx, c, words[1])
+	if verb != "list" {
+		id, err := sessionArg(ctx, c, words[0])
 		if err != nil {
 			return err
 		}
-		if words[0] == "merge" {
+		if verb == "merge" {
 			return c.MergeWorktree(ctx, id)
 		}
 		return c.RemoveWorktree(ctx, id, *force)
-	}
-	if len(words) > 0 {
-		return usagef("usage: parley worktrees merge ID, or parley worktrees rm [--force] ID")
 	}
 	all, err := c.Worktrees(ctx)
 	if err != nil {
@@ -145,7 +164,7 @@ conflict. "rm" refuses to lose changes without --force.`)
 	w := tabwriter.NewWriter(p.stdout, 0, 4, 2, ' ', 0)
 	for _, t := range all {
 		state := cmp.Or(t.Problem, fmt.Sprintf("%d files not committed, %d commits not merged", t.Files, t.Commits))
-		fmt.Fprintf(w, "%.8s\t%s\t%s\t%s\n", t.Session, t.Branch, t.Dir, terminal.Visible(state))
+		fmt.Fprintf(w, "%.8s\t%s\t%s\t%s\n", t.Session, terminal.Visible(t.Branch), terminal.Visible(t.Dir), terminal.Visible(state))
 	}
 	return w.Flush()
 }

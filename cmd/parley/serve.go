@@ -48,7 +48,7 @@ TCP as well, where every request needs a token. The first token is printed as a 
 
 Scopes: view, approve (answer questions), drive (send prompts), admin (create sessions, tokens);
 agent is for "parley --sdk-url", which runs a session on another machine.
-SIGTERM ends it within 20 seconds; turns that run continue when it starts again.`
+SIGTERM ends it within 20 seconds; unfinished turns continue when it starts again.`
 
 // serveFlags are the flags of parley serve.
 type serveFlags struct {
@@ -128,7 +128,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 		}
 	}
 	if err := socket.Adopt(); err != nil {
-		return fmt.Errorf("cannot tell commands of agents from commands of people: %w", err)
+		return fmt.Errorf("cannot distinguish commands of agents from commands of people: %w", err)
 	}
 	config, agents := hubConfig(p, cfg, &hub.Files{Dir: dir, Watch: true}), new(serve.Agents)
 	config.Agent = agents.Wrap(config.Agent)

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/parley-go/parley/session"
+	"github.com/parley-go/parley/terminal"
 )
 
 const sessionsHelp = `
@@ -55,10 +56,7 @@ func sessions(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	c := &sessionsCommand{p: p, store: store, cwd: cwd, all: *all, json: *asJSON}
-	verb := "list"
-	if len(words) > 0 {
-		verb, words = words[0], words[1:]
-	}
+	verb, words := listOr(words)
 	need := func(n, most int, usage string) error {
 		if len(words) < n || most >= 0 && len(words) > most {
 			return usagef("usage: parley sessions %s", usage)
@@ -160,8 +158,7 @@ func sessions(ctx context.Context, p *process, args []string) error {
 		_, err = fmt.Fprintf(p.stdout, "%d sessions compressed, %s to %s\n", did.Sessions, bytesText(did.Before), bytesText(did.After))
 		return err
 	}
-	names := []string{"list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress"}
-	return usagef("unknown subcommand %q%s Use one of: %s", verb, didYouMean(verb, names), strings.Join(names, ", "))
+	return unknownVerb(verb, "list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress")
 }
 
 // sessionFiles returns the sessions of this user and the working directory.
@@ -289,7 +286,7 @@ func (c *sessionsCommand) list(ctx context.Context, offset, limit int) error {
 		wide = min(wide, max(8, screen/5))
 	}
 	for _, i := range infos {
-		where := i.GitBranch
+		where := i.Branch()
 		if c.all {
 			where = i.Cwd
 		}
@@ -390,23 +387,14 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }
 
-// clean removes control characters and characters that reorder text.
+// clean returns text as one line in which control characters and characters that reorder text are visible.
 func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			return ' '
-		}
-		return r
-	}, s)
+	return terminal.Visible(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(s))
 }
 
 // cleanLines is like clean, for a text of several lines.
 func cleanLines(s string) string {
-	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	for i := range lines {
-		lines[i] = clean(strings.ReplaceAll(lines[i], "\t", "    "))
-	}
-	return strings.Join(lines, "\n")
+	return terminal.Readable(strings.NewReplacer("\r\n", "\n", "\t", "    ").Replace(strings.TrimRight(s, "\n")))
 }
 
 func cutText(s string, n int) string {

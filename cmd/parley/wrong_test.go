@@ -29,11 +29,13 @@ const wrongInput = `
 2 config set nope 1 | nope
 1 config unset model
 2 auth nope
+2 auth staus | status?
 2 auth status x
 2 auth status --modle opus | --model
 2 completion
 2 completion tcsh
 2 mcp nope
+2 mcp ad | add?
 2 mcp add x | usage
 2 mcp add --transport ftp a http://x | ftp
 2 mcp add --scope moon a b | moon
@@ -60,6 +62,7 @@ const wrongInput = `
 2 rpc x
 2 rpc --modle opus | --model
 2 policy nope
+2 policy lnt | lint?
 2 policy explain Bash
 2 policy explain Bash { | JSON
 1 policy explain --settings nope Bash {} | nope
@@ -85,7 +88,12 @@ const wrongInput = `
 2 stop
 2 rm
 2 schedules --in soon | --in
+2 schedules nope | list, add, rm
+2 schedules ad | add?
+2 schedules add x | usage
 2 worktrees --foo
+2 worktrees nope | list, merge, rm
+2 worktrees mrege x | merge?
 2 hub x
 2 serve x
 2 serve --addr nope
@@ -114,7 +122,8 @@ const wrongInput = `
 1 replay --from good.script | good.script:1
 2 replay --from nope --ignore [ | --ignore
 2 conform
-2 conform nope | usage
+2 conform nope | cli, sdk
+2 conform sdj | sdk?
 2 conform cli | --
 2 conform cli --only nope | nope
 1 conform cli -- nope

@@ -18,6 +18,7 @@ import (
 
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/internal/spelling"
+	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -257,7 +258,7 @@ var flagTable = []flagGroup{
 			}
 			return nil
 		}},
-		{names: []string{"--bare"}, help: "offer only Bash, Edit and Read", set: on(func(f *Flags) *bool { return &f.Bare })},
+		{names: []string{"--bare"}, help: "offer only Bash, Edit and Read; read settings files only with --setting-sources", set: on(func(f *Flags) *bool { return &f.Bare })},
 		{names: []string{"--allowedTools", "--allowed-tools"}, value: "RULES", help: "allow these calls without a question, such as Bash(git diff:*)", kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
 		{names: []string{"--disallowedTools", "--disallowed-tools"}, value: "RULES", help: "deny these calls; a name alone removes the tool", kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
 		{names: []string{"--permission-mode"}, value: "MODE", help: "default, acceptEdits, plan, dontAsk, auto or bypassPermissions", kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default", "delegate"},
@@ -462,13 +463,16 @@ var flagsByName = sync.OnceValue(func() map[string]*flagSpec {
 })
 
 // Parse parses a command line. The error is a [*UsageError].
-func Parse(args []string) (*Flags, error) {
+func Parse(args []string) (*Flags, error) { return ParseSpec(args, nil) }
+
+// ParseSpec parses the words of a command line and applies the flags after them, whose
+// values are used as they are. The error is a [*UsageError].
+func ParseSpec(words []string, flags []transport.Flag) (*Flags, error) {
 	f := &Flags{OutputFormat: "text", InputFormat: "text"}
-	byName := flagsByName()
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
+	for i := 0; i < len(words); i++ {
+		arg := words[i]
 		if arg == "--" {
-			for _, a := range args[i+1:] {
+			for _, a := range words[i+1:] {
 				f.addPrompt(a)
 			}
 			break
@@ -478,55 +482,80 @@ func Parse(args []string) (*Flags, error) {
 			continue
 		}
 		name, value, joined := strings.Cut(arg, "=")
-		spec := byName[name]
-		kind, known := flagBool, spec != nil
-		if known {
-			kind = spec.kind
-		} else if kind, known = ignoredFlags[name]; !known {
-			if name == "--rewind-files" {
-				return nil, usage("error: option '%s' is one of the official command that this one does not have. Resume the session and ask for rewind_files, which the SDKs do with rewindFiles.", name)
-			}
-			if slices.Contains(refusedFlags, name) {
-				return nil, usage("error: option '%s' is one of the official command that this one does not have. Leave it out.", name)
-			}
-			return nil, usage("error: unknown option '%s'%s", name, suggestFlag(name))
+		spec, kind, err := findFlag(name)
+		if err != nil {
+			return nil, err
 		}
-		var values []string
-		if joined {
-			values = []string{value}
-		} else {
-			n := flagValues(kind, args[i+1:])
-			values = args[i+1 : i+1+n]
+		values := []string{value}
+		if !joined {
+			n := flagValues(kind, words[i+1:])
+			values = words[i+1 : i+1+n]
 			i += n
 			if n > 1 {
 				f.Greedy = name
 			}
 		}
-		if joined && kind == flagBool {
-			switch value {
-			case "true":
-			case "false":
-				continue
-			default:
-				return nil, usage("error: option '%s' does not take the value '%s'", name, value)
-			}
+		if err := f.apply(name, spec, kind, values); err != nil {
+			return nil, err
 		}
-		if len(values) == 0 && (kind == flagString || kind == flagList || kind == flagRepeat) {
-			return nil, usage("error: option '%s <value>' argument missing", name)
+	}
+	for _, flag := range flags {
+		name := "--" + flag.Name
+		spec, kind, err := findFlag(name)
+		if err != nil {
+			return nil, err
 		}
-		if spec == nil {
-			f.Ignored = append(f.Ignored, name)
-			continue
-		}
-		if spec.choice != nil && !slices.Contains(spec.choice, values[0]) {
-			return nil, usage("error: option '%s <%s>' argument '%s' is invalid. Allowed choices are %s.",
-				name, name[strings.LastIndexByte(name, '-')+1:], values[0], strings.Join(spec.choice, ", "))
-		}
-		if err := spec.set(f, values); err != nil {
+		if err := f.apply(name, spec, kind, flag.Values); err != nil {
 			return nil, err
 		}
 	}
 	return f, cmp.Or(f.check(), f.checkClaim())
+}
+
+// findFlag returns the flag with the given name and its kind. The flag is nil if it is
+// accepted without effect.
+func findFlag(name string) (*flagSpec, flagKind, error) {
+	if spec := flagsByName()[name]; spec != nil {
+		return spec, spec.kind, nil
+	}
+	kind, known := ignoredFlags[name]
+	switch {
+	case known:
+		return nil, kind, nil
+	case name == "--rewind-files":
+		return nil, 0, usage("error: option '%s' is one of the official command that this one does not have. Resume the session and ask for rewind_files, which the SDKs do with rewindFiles.", name)
+	case slices.Contains(refusedFlags, name):
+		return nil, 0, usage("error: option '%s' is one of the official command that this one does not have. Leave it out.", name)
+	}
+	return nil, 0, usage("error: unknown option '%s'%s", name, suggestFlag(name))
+}
+
+// apply sets a flag to its values. spec is nil if the flag has no effect.
+func (f *Flags) apply(name string, spec *flagSpec, kind flagKind, values []string) error {
+	if kind == flagBool && len(values) > 0 {
+		switch values[0] {
+		case "true":
+		case "false":
+			return nil
+		default:
+			return usage("error: option '%s' does not take the value '%s'", name, values[0])
+		}
+	}
+	if len(values) == 0 && (kind == flagString || kind == flagList || kind == flagRepeat) {
+		return usage("error: option '%s <value>' argument missing", name)
+	}
+	if kind == flagString && len(values) > 1 {
+		values = []string{strings.Join(values, ",")}
+	}
+	if spec == nil {
+		f.Ignored = append(f.Ignored, name)
+		return nil
+	}
+	if spec.choice != nil && !slices.Contains(spec.choice, values[0]) {
+		return usage("error: option '%s <%s>' argument '%s' is invalid. Allowed choices are %s.",
+			name, name[strings.LastIndexByte(name, '-')+1:], values[0], strings.Join(spec.choice, ", "))
+	}
+	return spec.set(f, values)
 }
 
 // Without returns a command line without the named flags, their values and the prompt.

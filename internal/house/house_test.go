@@ -33,11 +33,11 @@ var arrows = map[string][]string{
 	"transport":      {"wire"},
 	"session":        {"wire", "internal/filelock", "internal/durable", "internal/rawjson", "internal/regular"},
 	"session/...":    {"session"},
-	".":              {"transport", "session", "internal/telemetry", "internal/markdown"},
-	"engine/...":     {"wire", "session", "engine/...", "internal/filelock", "internal/rawjson", "internal/regular", "internal/telemetry", "internal/markdown"},
+	".":              {"transport", "session", "internal/gate", "internal/telemetry", "internal/markdown"},
+	"engine/...":     {"wire", "session", "engine/...", "internal/filelock", "internal/gate", "internal/rawjson", "internal/regular", "internal/telemetry", "internal/markdown"},
 	"engine":         {"engine/...", "internal/worktree"},
 	"agent":          {"engine", "transport", "wire", "internal/cli"},
-	"parleytest":     {"wire", "transport", "engine/model", "parleytest/..."},
+	"parleytest":     {"wire", "transport", "engine/model", "parleytest/...", "internal/spelling"},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
 	"conformance":    {"wire", "transport", "parleytest"},
 	"hub":            {".", "session", "wire", "internal/filelock", "internal/durable", "internal/worktree"},
@@ -57,7 +57,7 @@ var arrows = map[string][]string{
 	"bench/bare":    {},
 	"bench/fakecli": {"parleytest"},
 	"bench/sdk":     {"."},
-	"bench/hot":     {".", "agent", "parleytest"},
+	"bench/hot":     {".", "agent", "parleytest", "hub"},
 	"examples/...":  {".", "agent", "parleytest", "session/..."},
 
 	// Stores, each a module of its own, and agents that have one.
@@ -76,6 +76,7 @@ var arrows = map[string][]string{
 	"internal/sim/cmd/sim": {"internal/sim", "internal/sim/overlay"},
 
 	// Programs that scripts use, and this package.
+	"internal/gate":     {},
 	"internal/house":    {},
 	"internal/loopback": {},
 	"internal/drift":    {},
@@ -85,7 +86,7 @@ var arrows = map[string][]string{
 	"internal/site":     {},
 	"internal/testwait": {},
 
-	"internal/cli":         {"wire", "engine/agents", "internal/spelling"},
+	"internal/cli":         {"wire", "transport", "engine/agents", "internal/spelling"},
 	"internal/filelock":    {},
 	"internal/durable":     {},
 	"internal/durable/...": {"internal/durable"},
@@ -575,4 +576,30 @@ func run(t *testing.T, env []string, name string, args ...string) string {
 		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
 	}
 	return stdout.String()
+}
+
+// Regular expressions are compiled when they are used first: every start of the command would
+// pay for one in a package variable. See sync.OnceValue.
+func TestNoRegexpAtStart(t *testing.T) {
+	elsewhere := regexp.MustCompile(`^(bench|interop|fleet|stores|tools|examples|internal/(house|drift|mutate|sim|sbom|pack|site))(/|$)`)
+	for _, f := range goFiles(t) {
+		if f.test || elsewhere.MatchString(f.dir) {
+			continue
+		}
+		for _, d := range f.ast.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(g, func(n ast.Node) bool {
+				if _, ok := n.(*ast.FuncLit); ok {
+					return false
+				}
+				if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "MustCompile" {
+					t.Errorf("%v: compile the regular expression when it is used first, with sync.OnceValue", f.fset.Position(n.Pos()))
+				}
+				return true
+			})
+		}
+	}
 }

@@ -115,8 +115,12 @@ func evidence(t *testing.T) map[string]bool {
 					names["scenario "+m[1]] = true
 				}
 			}
+		case strings.Contains(slash, "interop/testdata/scenarios/"):
+			names["scenario "+strings.TrimSuffix(d.Name(), ".txtar")] = true
 		case strings.Contains(slash, "cmd/parley/testdata/script/") && strings.HasSuffix(slash, ".txtar"):
 			names["command script "+strings.TrimSuffix(d.Name(), ".txtar")] = true
+		case strings.Contains(slash, "interop/testdata/scenarios/") && strings.HasSuffix(slash, ".txtar"):
+			names["scenario "+strings.TrimSuffix(d.Name(), ".txtar")] = true
 		case strings.Contains(slash, "agent/testdata/") && strings.HasSuffix(slash, ".txtar"):
 			_, name, _ := strings.Cut(slash, "agent/testdata/")
 			names["script "+strings.TrimSuffix(name, ".txtar")] = true
@@ -133,19 +137,23 @@ func evidence(t *testing.T) map[string]bool {
 func surfacePage(rows []surfaceRow) string {
 	var b strings.Builder
 	b.WriteString("# The official surface\n\nThis page lists every part of the official SDKs and CLI, and how Parley treats it. A test generates it from\n`internal/house/testdata/surface.txt`, and fails if a row has no evidence or a part of Parley has no row.\n\n" +
-		"| state | meaning |\n|---|---|\n| same | Parley behaves as the official software does |\n| better | it does more, as the last column says |\n| different | it differs on purpose |\n| absent | it is not supported |\n\n" +
+		"| state | meaning |\n|---|---|\n| same | Parley behaves as the official software does |\n| better | it does more, as the last column describes |\n| different | it differs on purpose |\n| absent | it is not supported |\n\n" +
 		"*Evidence* is a test, a script in `agent/testdata`, or a scenario of [interop](../interop/README.md), which also runs with the official peers.\n[Settings](settings.md) explains the settings.\n")
 	count := map[string]int{}
 	for _, r := range rows {
 		count[r.state]++
 	}
 	fmt.Fprintf(&b, "\n%d rows: %d same, %d better, %d different on purpose, %d absent.\n", len(rows), count["same"], count["better"], count["different"], count["absent"])
-	titles := map[string]string{"option": "Options", "control request": "Control requests", "message": "Messages", "hook event": "Hook events", "tool": "Tools", "flag": "Flags", "variable": "Variables", "slash command": "Slash commands", "setting": "Settings"}
-	for _, kind := range []string{"option", "control request", "message", "hook event", "tool", "flag", "variable", "slash command", "setting"} {
+	titles := map[string]string{"option": "Options", "control request": "Control requests", "message": "Messages", "hook event": "Hook events", "tool": "Tools", "flag": "Flags", "variable": "Variables", "slash command": "Slash commands", "setting": "Settings", "behaviour": "Behaviour"}
+	for _, kind := range []string{"option", "control request", "message", "hook event", "tool", "flag", "variable", "slash command", "setting", "behaviour"} {
 		fmt.Fprintf(&b, "\n## %s\n\n| %s | state | evidence | details |\n|---|---|---|---|\n", titles[kind], kind)
 		for _, r := range rows {
 			if r.kind == kind {
-				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.name, r.state, r.evidence, r.how)
+				name := "`" + r.name + "`"
+				if kind == "behaviour" {
+					name = r.name
+				}
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, r.state, r.evidence, r.how)
 			}
 		}
 	}
