@@ -19,16 +19,20 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 9m
 
-.PHONY: help check room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate soak drift peers interop release programs packages shells site scoreboard bench bench-check clean
+.PHONY: help check took room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate soak drift peers interop release programs packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 CHECKS := fmt vet staticcheck rules cross jsonv2 stores fleet programs race
-check: ## everything a change must pass: all the lines below down to race, with the seconds of each
+check: ## everything a change must pass: all the lines below down to race, with the seconds of each; TIMES=FILE gets the sum
 	@for part in $(CHECKS); do \
 		began=$$SECONDS; $(MAKE) --no-print-directory $$part || exit 1; echo "check: $$part took $$((SECONDS - began)) s"; \
-	done
+	done; \
+	$(MAKE) --no-print-directory took COMMAND='make check' TOOK=$$SECONDS
+
+took: ## append how many seconds (TOOK) a COMMAND took to the file TIMES, if that is set
+	@[ -z "$${TIMES:-}" ] || printf '%s\t%d\t%s\n' "$(COMMAND)" "$(TOOK)" "$$(git rev-parse --short HEAD)" >> "$$TIMES"
 
 fmt: ## fail on files that gofmt would change
 	@bad=$$(git ls-files -co --exclude-standard -z -- '*.go' | xargs -0 -r gofmt -l 2>&1); \
@@ -43,12 +47,12 @@ staticcheck: ## staticcheck, from the module in tools/
 rules: ## the rules of this repository: import arrows, documentation, dependencies, links
 	go test -count=1 ./internal/house
 
-cross: ## link the command for linux, macOS and windows on amd64 and arm64, and vet every package for each system
-	@for platform in $(PLATFORMS); do \
+cross: ## link the command for linux, macOS and windows on amd64 and arm64, and vet every package for each other system
+	@here=$$(go env GOHOSTOS)/$$(go env GOHOSTARCH); for platform in $(PLATFORMS); do \
 		echo "cross: $$platform"; \
 		export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
 		go build -ldflags=-w -o /dev/null ./cmd/parley || exit 1; \
-		[ $$GOARCH != amd64 ] || go vet ./... || exit 1; \
+		[ $$GOARCH != amd64 ] || [ $$platform = $$here ] || go vet ./... || exit 1; \
 	done
 
 jsonv2: ## the round trips of package wire under Go's own encoding/json/v2
@@ -100,14 +104,14 @@ test: ## all tests, quickly
 planted: ## the first seed of the simulation that finds each planted bug (SEEDS=100000, BUG=part of its name)
 	go run ./internal/sim/cmd/sim -planted $(if $(SEEDS),-seeds $(SEEDS)) $(if $(BUG),-bug "$(BUG)")
 
-mutate: ## change packages in one place at a time and run their tests: MUTANTS=20 of each of PKG, chosen by SEED
-	go run ./internal/mutate -n $(or $(MUTANTS),20) -seed $(SEED) $(or $(PKG),./engine/policy ./session ./wire . ./hub)
+mutate: ## change packages in one place at a time and run their tests: MUTANTS=20 of each of PKG, chosen by SEED, or all of AT=file.go:line
+	go run ./internal/mutate -n $(or $(MUTANTS),20) -seed $(SEED) $(if $(AT),-v -at $(AT)) $(or $(PKG),./engine/policy ./session ./wire . ./hub)
 
-sim: ## play the simulation: SEEDS=100000, SIMTIME=1m, ONE=17 for one seed with its trace, TWICE=1 to compare two runs of each
-	go run ./internal/sim/cmd/sim $(if $(ONE),-seed $(ONE)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SIMTIME),-time $(SIMTIME)) $(if $(TWICE),-twice)
+sim: ## play the simulation: SEEDS=100000 from FROM=0, SIMTIME=1m, ONE=17 for one seed with its trace, TWICE=1 to compare two runs of each
+	go run ./internal/sim/cmd/sim $(if $(ONE),-seed $(ONE)) $(if $(FROM),-from $(FROM)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SIMTIME),-time $(SIMTIME)) $(if $(TWICE),-twice)
 
-soak: ## 200 conversations at a time for FOR (9m): no goroutine and no descriptor is left, and the heap does not grow
-	PARLEY_SOAK=$(FOR) go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./agent
+soak: ## 200 conversations at a time for FOR (9m): no goroutine and no descriptor is left, and the heap does not grow; ROUND=1m makes it slower
+	PARLEY_SOAK=$(FOR) PARLEY_SOAK_ROUND=$(ROUND) go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./agent
 
 drift: ## play the last versions of the official CLI and SDKs against Parley; writes docs/drift.md (installs 9 GB)
 	go run ./internal/drift docs/drift.md
@@ -144,7 +148,7 @@ release: ## the command for every platform into dist/, static and reproducible, 
 site: ## the documentation as a web site in dist/site, searchable offline; fails on dead links
 	go run ./internal/site dist/site
 
-scoreboard: ## one page from one run: conformance of all peers, faults survived, performance, versions; dist/scoreboard.md
+scoreboard: ## one page, dist/scoreboard.md: versions, conformance of all peers, faults survived, the performance of the last make bench
 	scripts/scoreboard
 
 packages: ## the release as archives, deb, rpm, apk, a Homebrew formula and npm packages in dist/

@@ -15,6 +15,9 @@ import (
 	"github.com/parley-go/parley/parleytest"
 )
 
+// rest is the time after which the memory of an agent is measured: a session mostly waits for a person.
+const rest = 200 * time.Millisecond
+
 // An editorRun holds the measurements of one run of an agent for editors, since its start.
 type editorRun struct {
 	initialize, session, prompt time.Duration // the prompt by itself
@@ -57,7 +60,7 @@ func compareEditors(b *board, official, ours, peers string, n int) error {
 				}
 			}
 		}
-		b.begin("In an editor", s.name, "Both agents are driven by the same lines, against an API on loopback that answers at once. The prompt has four rounds: it reads, writes, runs a command and answers. Permission is given at once.")
+		b.begin("In an editor", s.name, "Both agents are driven by the same lines, against an API on loopback that answers at once. The prompt has four rounds: it reads, writes, runs a command and answers. Permission is given at once. Memory is that of all processes, 0.2 s after the last response.")
 		for i, r := range []row{{title: "start to initialize", unit: "ms", limit: 15}, {title: "start to the first session", unit: "ms", limit: 30}, {title: "a prompt of four rounds", unit: "ms", limit: 40},
 			{title: "memory, one session", unit: "MiB", limit: 25}, {title: "memory, 100 sessions", unit: "MiB", limit: 45}} {
 			r.theirs, r.ours = theirs[i], mine[i]
@@ -141,6 +144,7 @@ func runEditor(command []string, rounds bool, many int) (r editorRun, err error)
 			return r, errors.New("the prompt did not do its work")
 		}
 	}
+	time.Sleep(rest)
 	r.memory = treeMemory(cmd.Process.Pid)
 	for range many {
 		if _, err := open(); err != nil {
@@ -148,6 +152,7 @@ func runEditor(command []string, rounds bool, many int) (r editorRun, err error)
 		}
 	}
 	if many > 0 {
+		time.Sleep(rest)
 		r.memory100 = treeMemory(cmd.Process.Pid)
 	}
 	return r, nil

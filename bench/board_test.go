@@ -23,3 +23,19 @@ func TestHolds(t *testing.T) {
 		}
 	}
 }
+
+func TestLastTimeOfEachCheckCounts(t *testing.T) {
+	last, err := parseChecks("# seconds\nmake check\t458\tabc\n.ci/run\t826\tabc\nmake check\t300\tdef\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := last["make check"], 300.0; len(got.ours) != 1 || got.ours[0] != want || got.none != "def" {
+		t.Errorf("make check took %v at %s, want %v at def", got.ours, got.none, want)
+	}
+	if _, ok := last[".ci/run"]; !ok || len(last) != 2 {
+		t.Errorf("the checks are %v, want make check and .ci/run", last)
+	}
+	if _, err := parseChecks("make check 300\n"); err == nil {
+		t.Error("a line without tabs is accepted")
+	}
+}

@@ -90,7 +90,7 @@ func instructions(hot, name string) (float64, error) {
 	switch {
 	case strings.HasPrefix(name, "hold "):
 		few, many = 20, 60
-	case strings.HasPrefix(name, "search "), strings.HasPrefix(name, "list "), strings.HasPrefix(name, "read a "):
+	case strings.HasPrefix(name, "search "), strings.HasPrefix(name, "attach "), strings.HasPrefix(name, "list "), strings.HasPrefix(name, "read a "):
 		few, many = 10, 40
 	case name == "read lines":
 		few, many = 10000, 50000

@@ -54,9 +54,9 @@ func run(args []string) error {
 	}
 	fs := flag.NewFlagSet("bench", flag.ExitOnError)
 	n := fs.Int("n", 9, "runs of each measure")
-	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, others, inside, sessions, search, scale, acp, serve")
+	only := fs.String("only", "", "one measure or section alone: deltas, messages, permissions, first, later, memory, memory20, agent, others, inside, sessions, search, scale, acp, serve, checks")
 	write := fs.String("write", "", "write the tables to this `FILE`, and the pictures to img beside it")
-	limit := fs.Duration("limit", 20*time.Minute, "after half of this time the rest is measured three times, and after all of it not at all")
+	limit := fs.Duration("limit", 15*time.Minute, "after half of this time the rest is measured three times, and after all of it not at all")
 	profile := fs.String("profile", "", "write the processor profile of this process to `FILE`, for go tool pprof; PARLEY_PROFILE does the same for bench/sdk")
 	fs.Parse(args)
 	if err := startProfile(*profile); err != nil {
@@ -79,7 +79,7 @@ func run(args []string) error {
 			begun = true
 			b.begin("The SDK", "TypeScript SDK", "Both SDKs drive the same fake CLI, which starts anew for each query. Importing them is not counted. "+
 				"A program that asks once waits for the first query of its process. Later queries mostly wait for the start of the fake CLI. "+
-				"The floor is what a program reaches that only reads the lines of the fake CLI, only sends a line through two pipes and back, or only starts the fake CLI and reads its first line; the factor compares it to the TypeScript SDK.")
+				"The floor is a program that only reads the lines of the fake CLI, only sends a line through two pipes and back, or only starts the fake CLI and reads its first line. The factor compares it to the TypeScript SDK.")
 		}
 		if err := m.run(b, bin, peers, *n); err != nil {
 			return fmt.Errorf("%s: %w", m.title, err)
@@ -98,6 +98,7 @@ func run(args []string) error {
 		{"search", func(n int) error { return compareSearch(b, n) }, false},
 		{"acp", func(n int) error { return compareEditors(b, official, ours, peers, n) }, true},
 		{"serve", func(n int) error { return compareServers(b, ours, os.Getenv("PARLEY_SERVERS"), n) }, true},
+		{"checks", func(int) error { return addChecks(b, checkTimes) }, true},
 	} {
 		if *only != "" && *only != s.name || s.name == "serve" && os.Getenv("PARLEY_SERVERS") == "" {
 			continue

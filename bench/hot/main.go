@@ -7,6 +7,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
@@ -21,6 +23,7 @@ import (
 	"github.com/parley-go/parley/engine/policy/policytest"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/grep"
+	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
@@ -135,6 +138,26 @@ var paths = map[string]func(n int) error{
 			return nil
 		})
 	},
+	"attach with 500 entries": func(n int) error {
+		return inFiles(0, "", func(dir string) error {
+			files := &hub.Files{Dir: dir}
+			id := session.NewID()
+			entries := []hub.Entry{{N: 1, Kind: hub.KindCreated, Time: time.UnixMilli(1e12), Epoch: 1, Data: []byte(`{"session":"` + id + `"}`)}}
+			for len(entries) < 500 {
+				entries = append(entries, hub.Entry{N: uint64(len(entries)) + 1, Kind: hub.KindFrame, Time: time.UnixMilli(1e12), Epoch: 1, Data: []byte(assistant)})
+			}
+			entries[499].Data = []byte(`{"type":"result","subtype":"success"}`) // no agent starts
+			if err := files.Append(context.Background(), id, 0, entries); err != nil {
+				return err
+			}
+			for range n {
+				if err := attach(files, id); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	},
 	"hold a conversation in process": func(n int) error {
 		dir, err := os.MkdirTemp("", "parley-hot-")
 		if err != nil {
@@ -164,6 +187,24 @@ var paths = map[string]func(n int) error{
 		}
 		return nil
 	},
+}
+
+// attach reads the entries of a session from a new hub, as a viewer receives them.
+func attach(files *hub.Files, id string) error {
+	none := func(context.Context, hub.Start) (*parley.Options, error) { return nil, errors.New("no agent starts") }
+	h, err := hub.New(hub.Config{Backend: files, Name: "hot", Agent: none})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	var line []byte
+	for e, err := range h.Session(id).Attach(context.Background(), hub.Actor{Name: "hot", Rights: hub.Everything}, 0) {
+		if err != nil || e.Kind == hub.KindState {
+			return err
+		}
+		line = e.AppendTo(line[:0])
+	}
+	return nil
 }
 
 // fileID is the name of a file of inFiles, as a session has it.
