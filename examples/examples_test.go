@@ -165,7 +165,7 @@ func TestExamples(t *testing.T) {
 	}
 	t.Run("toolserver by an agent", func(t *testing.T) {
 		config := fmt.Sprintf(`{"mcpServers":{"text":{"command":%q}}}`, filepath.Join(bin, "toolserver"))
-		got := play(t, "toolserver", 1, nil, filepath.Join(bin, "parley"), "-p", "How many words has: To be or not to be?", "--allowedTools", "mcp__text__count", "--mcp-config", config)
+		got := play(t, "toolserver", 1, nil, filepath.Join(bin, "parley"), "-p", "How many words are in: To be or not to be?", "--allowedTools", "mcp__text__count", "--mcp-config", config)
 		if want, err := os.ReadFile(filepath.Join("toolserver", "output.txt")); err != nil || got != string(want) {
 			t.Errorf("it prints\n%s\nand should (%v)\n%s", got, err, want)
 		}

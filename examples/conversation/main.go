@@ -20,7 +20,7 @@ func main() {
 	}
 	defer c.Close()
 
-	ask(ctx, c, "Name a good name for a Go package that parses dates.")
+	ask(ctx, c, "Suggest a name for a Go package that parses dates.")
 	if _, err := c.SetModel(ctx, "haiku"); err != nil {
 		log.Fatal(err)
 	}

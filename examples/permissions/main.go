@@ -1,6 +1,6 @@
 // Permissions asks the person at the keyboard before an agent does something that no
-// rule allows. Any answer except yes or always denies the call, and the model receives
-// it as the reason.
+// rule allows. Any answer except yes or always denies the call. The model receives an
+// answer other than no as the reason.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	ask := func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 		oneAtATime.Lock()
 		defer oneAtATime.Unlock()
-		fmt.Printf("May it use %s with %s? [y]es, [a]lways, or why not: ", req.ToolName, req.Input)
+		fmt.Printf("May it use %s with %s? [y]es, [a]lways, [n]o, or a reason to deny it: ", req.ToolName, req.Input)
 		if !keyboard.Scan() {
 			fmt.Println()
 			return parley.Deny("nobody is there to ask"), nil
@@ -34,6 +34,8 @@ func main() {
 			return parley.Allow(), nil
 		case "a", "always":
 			return parley.AllowAlways(req), nil // with the agent's suggested rules, for this session or permanently
+		case "n", "no":
+			return parley.Deny("the person at the keyboard denied it"), nil
 		}
 		return parley.Deny(answer), nil
 	}

@@ -38,7 +38,7 @@ func remember(ctx context.Context, in struct {
 
 func main() {
 	server := parley.ToolServer("town",
-		parley.NewTool("weather", "Tells the weather of a city.", weather),
+		parley.NewTool("weather", "Returns the weather in a city.", weather),
 		parley.NewTool("remember", "Keeps a note for the user.", remember))
 	res, err := parley.Run(context.Background(), "What should I wear in Oslo? Take a note of it.", &parley.Options{
 		ToolServers:  map[string]*mcp.Server{"town": server},

@@ -1,7 +1,7 @@
 // Command toolserver is an MCP server of typed Go functions, for any agent to start:
 //
 //	go build -o toolserver ./examples/toolserver
-//	parley -p "How many words has: To be or not to be?" --allowedTools mcp__text__count \
+//	parley -p "How many words are in: To be or not to be?" --allowedTools mcp__text__count \
 //		--mcp-config '{"mcpServers":{"text":{"command":"./toolserver"}}}'
 //
 // Put "parley fake-api --agent --script examples/toolserver/model.script --" before the

@@ -3,7 +3,7 @@
 // page, with buttons to allow or deny it. If the page closes, the agent ends.
 //
 //	go run .
-//	curl -N 'http://127.0.0.1:8080/ask?prompt=hello'
+//	curl -N -d prompt=hello http://127.0.0.1:8080/ask
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -29,6 +30,10 @@ var page []byte
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "where to serve")
 	flag.Parse()
+	l, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
 	// The agent works on a copy: the example itself stays unchanged.
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -38,8 +43,8 @@ func main() {
 	if err := os.CopyFS(dir, os.DirFS(".")); err != nil {
 		log.Fatal(err)
 	}
-	log.Printf("http://%s", *addr)
-	log.Fatal(http.ListenAndServe(*addr, newServer(parley.Options{Cwd: dir, AllowedTools: []string{"Read", "Grep", "Glob"}})))
+	log.Printf("open http://%s", l.Addr())
+	log.Fatal(http.Serve(l, newServer(parley.Options{Cwd: dir, AllowedTools: []string{"Read", "Grep", "Glob"}})))
 }
 
 // A server runs an agent for each prompt and lets people answer its permission requests.
@@ -54,16 +59,17 @@ func newServer(opts parley.Options) http.Handler {
 	s := &server{opts: opts, open: map[string]chan<- bool{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { w.Write(page) })
-	mux.HandleFunc("GET /ask", s.ask)
+	mux.HandleFunc("POST /ask", s.ask)
 	mux.HandleFunc("POST /answer", s.answer)
-	return mux
+	// Other pages in the same browser can also send requests to this address.
+	return http.NewCrossOriginProtection().Handler(mux)
 }
 
 // ask streams an answer.
 func (s *server) ask(w http.ResponseWriter, r *http.Request) {
-	prompt := r.URL.Query().Get("prompt")
+	prompt := r.PostFormValue("prompt")
 	if prompt == "" {
-		http.Error(w, "there is no prompt; add ?prompt=…", http.StatusBadRequest)
+		http.Error(w, "there is no prompt; send prompt=… as a form", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

@@ -40,7 +40,7 @@ func TestAsk(t *testing.T) {
 	server, model := serve(t, parleytest.Script(
 		parleytest.Expect(parleytest.LastUser("notes")).Say("I look.").Call("Read", `{"file_path":"notes.txt"}`),
 		parleytest.Expect(parleytest.ToolResult("milk")).Say("Buy milk.")))
-	resp, err := http.Get(server.URL + "/ask?prompt=" + url.QueryEscape("What do my notes say?"))
+	resp, err := http.PostForm(server.URL+"/ask", url.Values{"prompt": {"What do my notes say?"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestAsk(t *testing.T) {
 
 func TestAskNothing(t *testing.T) {
 	server, _ := serve(t, parleytest.Script())
-	resp, err := http.Get(server.URL + "/ask")
+	resp, err := http.PostForm(server.URL+"/ask", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +74,34 @@ func TestAskNothing(t *testing.T) {
 	}
 }
 
+// TestOtherPageIsRefused checks that a page of another origin cannot send prompts.
+func TestOtherPageIsRefused(t *testing.T) {
+	server, _ := serve(t, parleytest.Script())
+	for method, want := range map[string]int{http.MethodGet: http.StatusMethodNotAllowed, http.MethodPost: http.StatusForbidden} {
+		req, err := http.NewRequest(method, server.URL+"/ask?prompt=hello", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Sec-Fetch-Site", "cross-site")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s, want %d", method, resp.Status, want)
+		}
+	}
+}
+
 // ask sends a prompt, as the page does.
 func ask(ctx context.Context, t *testing.T, server *httptest.Server) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/ask?prompt=hello", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/ask", strings.NewReader("prompt=hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +132,7 @@ func TestApproval(t *testing.T) {
 				t.Fatal(err)
 			}
 			server, model := serve(t, script)
-			resp, err := http.Get(server.URL + "/ask?prompt=Sum+up+the+notes")
+			resp, err := http.PostForm(server.URL+"/ask", url.Values{"prompt": {"Sum up the notes"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +191,7 @@ func TestPage(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || !strings.Contains(string(body), `addEventListener("question"`) {
+	if err != nil || !strings.Contains(string(body), "question: ask") {
 		t.Errorf("the page (%v) does not handle questions:\n%s", err, body)
 	}
 }
