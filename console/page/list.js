@@ -13,8 +13,12 @@ export class List {
     this.bottom = document.createElement('div');
     scroller.append(this.top, this.bottom);
     this.stick = true; // it shows the end, and goes on to
+    this.last = 0; // where layout scrolled to, for that
     scroller.addEventListener('scroll', () => {
-      this.stick = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
+      // The event comes later than the scrolling. If the list has become shorter since, it is not at its end, but
+      // nobody scrolled up either.
+      const end = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
+      this.stick = end || this.stick && scroller.scrollTop >= this.last;
       this.schedule();
     }, {passive: true});
     this.sizes = new ResizeObserver(list => {
@@ -92,8 +96,10 @@ export class List {
     }
     this.top.style.height = above + 'px';
     this.bottom.style.height = Math.max(0, total - end) + 'px';
-    if (this.stick) scroller.scrollTop = scroller.scrollHeight;
-    else if (anchor?.isConnected) {
+    if (this.stick) {
+      scroller.scrollTop = scroller.scrollHeight;
+      this.last = scroller.scrollTop;
+    } else if (anchor?.isConnected) {
       const moved = anchor.offsetTop - scroller.scrollTop - before;
       if (Math.abs(moved) > 1) scroller.scrollTop += moved;
     }

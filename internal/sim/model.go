@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/engine/model"
 )
 
-// A bill is the charge of the model's provider, in tokens.
+// A bill is the charge of the model's provider for one prompt, in tokens.
 type bill struct{ open, input, output int64 }
 
 // A simModel is the model of one life.
@@ -141,11 +141,16 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 	f := w.faultLocked("model.refuse", "model.deny", "model.cut", "model.stall", "model.malformed", "model.slow")
 	n := w.count["model.refuse"]
 	w.streaming[strconv.Itoa(n)] = true
-	w.bill.open++
+	due := w.bills[name]
+	if due == nil {
+		due = &bill{}
+		w.bills[name] = due
+	}
+	due.open++
 	defer func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.bill.open--
+		due.open--
 		delete(w.streaming, strconv.Itoa(n))
 	}()
 	began := w.logLocked("model", "request %d: %s round %d", n, name, round)
@@ -197,7 +202,7 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 			blocks = append(blocks, block{Type: "tool_use", ID: id, Name: tool, Input: jsontext.Value(input)})
 			w.mu.Lock()
 			c := w.call(id)
-			c.name, c.asked, c.life = tool, began, s.life
+			c.name, c.prompt, c.asked, c.life = tool, name, began, s.life
 			w.mu.Unlock()
 		}
 	} else {
@@ -251,10 +256,10 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 		w.mu.Lock()
 		switch kind { // also if the agent has stopped
 		case "message_start":
-			w.bill.input += input
-			w.bill.output += counted
+			due.input += input
+			due.output += counted
 		case "message_delta":
-			w.bill.output += output - counted
+			due.output += output - counted
 		}
 		w.mu.Unlock()
 		if !yield(model.Event{Type: kind, Data: []byte(data)}, nil) {

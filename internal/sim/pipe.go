@@ -182,6 +182,7 @@ func (w *world) sent(l *life, line []byte) {
 		Response struct {
 			RequestID string `json:"request_id"`
 		} `json:"response"`
+		Message jsontext.Value `json:"message"`
 	}
 	jsonv2.Unmarshal(line, &m)
 	switch {
@@ -193,6 +194,9 @@ func (w *world) sent(l *life, line []byte) {
 		}
 	case m.Type == "user":
 		l.prompts = append(l.prompts, m.UUID)
+		if found := marker.FindSubmatch(m.Message); found != nil {
+			l.names[m.UUID] = string(found[2])
+		}
 	case m.Request.Subtype == "interrupt":
 		l.interrupts[m.RequestID] = true
 	}
@@ -211,6 +215,8 @@ func (w *world) emitted(l *life, line []byte) {
 		Request struct {
 			Subtype string `json:"subtype"`
 		} `json:"request"`
+		CommandUUID      string         `json:"command_uuid"`
+		State            string         `json:"state"`
 		UserMessageUUID  string         `json:"user_message_uuid"`
 		UserMessageUUIDs []string       `json:"user_message_uuids"`
 		ParentToolUseID  string         `json:"parent_tool_use_id"`
@@ -242,6 +248,10 @@ func (w *world) emitted(l *life, line []byte) {
 		if l.interrupts[m.Response.RequestID] {
 			l.acked.Store(int64(seq))
 		}
+	case "command_lifecycle":
+		if name := l.names[m.CommandUUID]; name != "" && m.State == "started" && l.started[name] == 0 {
+			l.started[name] = seq
+		}
 	case "result":
 		ids := m.UserMessageUUIDs
 		if len(ids) == 0 && m.UserMessageUUID != "" {
@@ -268,8 +278,14 @@ func (w *world) emitted(l *life, line []byte) {
 		for _, u := range m.ModelUsage {
 			sum.input, sum.output = sum.input+u.Input, sum.output+u.Output
 		}
-		if got := (bill{0, sum.input, sum.output}); w.bill.open == 0 && l.healthy && !w.plan.slow() && !l.unbilled && got != w.bill {
-			w.violateLocked("money is exact: the result has %d and %d tokens, the requests used %d and %d", got.input, got.output, w.bill.input, w.bill.output)
+		var due bill
+		for prompt, b := range w.bills {
+			if !l.startedAfter(prompt, seq) {
+				due = bill{due.open + b.open, due.input + b.input, due.output + b.output}
+			}
+		}
+		if due.open == 0 && l.healthy && !w.plan.slow() && !l.unbilled && sum != due {
+			w.violateLocked("money is exact: the result has %d and %d tokens, the requests used %d and %d", sum.input, sum.output, due.input, due.output)
 			l.unbilled = true
 		}
 	case "user", "assistant":

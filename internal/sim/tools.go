@@ -16,6 +16,7 @@ type called struct {
 	id       string
 	life     *life // in which the model made it
 	name     string
+	prompt   string // for which the model made it
 	asked    int    // when the request started that it answers
 	began    int    // how often it started
 	running  bool   // it started and has not returned
@@ -154,9 +155,22 @@ func (w *world) begin(l *life, id, name string, acked int) {
 	if c.receipt != "allow" {
 		w.violateLocked("receipts: %s began and the decision on record is %q", id, c.receipt)
 	}
-	if c.asked > 0 && c.asked < acked {
+	if c.asked > 0 && c.asked < acked && !l.startedAfter(c.prompt, acked) {
 		w.violateLocked("nothing starts after a cancel was acknowledged: %s was asked for at %d, the interrupt was acknowledged at %d", id, c.asked, acked)
 	}
+}
+
+// startedAfter reports whether a prompt of this life, or the one that a subagent works for, started after the agent
+// composed a line. The order of its lines decides: they can be written much later.
+func (l *life) startedAfter(prompt string, line int) bool {
+	prompt, _, _ = strings.Cut(prompt, "x")
+	for _, name := range l.names {
+		if name == prompt {
+			at := l.started[name]
+			return at == 0 || at > line
+		}
+	}
+	return false
 }
 
 // requestOf returns the part of a call's id that identifies its request.

@@ -65,8 +65,8 @@ type world struct {
 	disk  *disk
 	calls map[string]*called
 	asks  map[string]string // the host's answers about calls: "allow", "deny"
-	bill  bill
-	last  int // the highest number of a prompt
+	bills map[string]*bill  // by the name of the prompt
+	last  int               // the highest number of a prompt
 
 	streaming map[string]bool // requests that the model is answering
 	written   map[string]bool // uuids of acknowledged records, and ids of acknowledged intents
@@ -97,6 +97,8 @@ type life struct {
 	cancel    context.CancelFunc
 
 	interrupts map[string]bool   // the ids of the requests
+	names      map[string]string // of the prompts of this life, by their UUID
+	started    map[string]int    // when the agent wrote that a prompt starts, by its name
 	open       map[string]bool   // calls that the host received and that have no result yet
 	questions  map[string]string // requests of the agent that are neither answered nor withdrawn, by id
 	requests   map[string]int    // how often requests of the host were answered
@@ -106,7 +108,7 @@ type life struct {
 }
 
 func newLife(n int) *life {
-	return &life{n: n, healthy: true, interrupts: map[string]bool{}, open: map[string]bool{},
+	return &life{n: n, healthy: true, interrupts: map[string]bool{}, names: map[string]string{}, started: map[string]int{}, open: map[string]bool{},
 		questions: map[string]string{}, requests: map[string]int{}, answers: map[string]int{}, unbilled: n > 0}
 }
 
@@ -276,7 +278,7 @@ func Run(t *testing.T, plan Plan, dir string, trace bool) *Report {
 	defer func() { cryptorand.Reader = reader }()
 
 	w := &world{plan: plan, count: map[string]int{}, calls: map[string]*called{}, asks: map[string]string{},
-		streaming: map[string]bool{}, written: map[string]bool{}, hash: 14695981039346656037, base: base}
+		streaming: map[string]bool{}, bills: map[string]*bill{}, written: map[string]bool{}, hash: 14695981039346656037, base: base}
 	if trace {
 		w.decisions = new([]decision)
 	}
