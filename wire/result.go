@@ -29,7 +29,7 @@ type Result struct {
 	TotalCostUSD              float64                `json:"total_cost_usd"`
 	Usage                     *Usage                 `json:"usage,omitzero"`
 	ModelUsage                map[string]*ModelUsage `json:"modelUsage,omitzero"`                    // usage by model
-	ModelUsageSinceLastResult map[string]*ModelUsage `json:"model_usage_since_last_result,omitzero"` // the usage of this turn, by model
+	ModelUsageSinceLastResult map[string]*ModelUsage `json:"model_usage_since_last_result,omitzero"` // the usage that no earlier result reported, by model
 
 	PermissionDenials []*PermissionDenial `json:"permission_denials,omitzero"` // calls that were denied
 	DeferredToolUse   *DeferredToolUse    `json:"deferred_tool_use,omitzero"`  // the call that a hook deferred
