@@ -68,7 +68,7 @@ func login(p *process) error {
 func logout(p *process) error {
 	path, err := storeKey(p, "")
 	if err == nil {
-		_, err = fmt.Fprintf(p.stdout, "There is no key in %s.\n", path)
+		_, err = fmt.Fprintf(p.stdout, "%s contains no key now.\n", path)
 	}
 	return err
 }

@@ -408,7 +408,7 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 			reason = res.stdout
 		}
 		if strings.TrimSpace(reason) == "" {
-			reason = "the hook says no"
+			reason = "the hook denied it and gave no reason"
 		}
 		plain := reason
 		if h.Kind != "agent" {

@@ -56,7 +56,7 @@ func TestAnswers(t *testing.T) {
 		{"allow", `echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}'`, nil, "allow "},
 		{"block of old", `echo '{"decision":"block","reason":"never"}'`, nil, "block never"},
 		{"status 2", `echo stop >&2; exit 2`, nil, "block [echo stop >&2; exit 2]: stop\n"},
-		{"status 2 in silence", `exit 2`, nil, "block [exit 2]: the hook says no"},
+		{"status 2 in silence", `exit 2`, nil, "block [exit 2]: the hook denied it and gave no reason"},
 		{"status 1", `echo oops >&2; exit 1`, nil, "BLOCK it ended with status 1: oops"},
 		{"status 126", `touch x; chmod 644 x; ./x`, nil, "BLOCK it ended with status 126"},
 		{"status 127", `there-is-no-such-program`, nil, "BLOCK it ended with status 127"},
