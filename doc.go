@@ -34,7 +34,7 @@
 // [Options] hold functions that the agent calls while it works: CanUseTool decides
 // about tool calls, Hooks run on certain events (see [On]), ToolServers provide tools
 // that are Go functions (see [NewTool]). Each call runs in its own goroutine, under a
-// context that ends when the agent withdraws the call, and may use the client. A
+// context that ends when the agent cancels the call, and may use the client. A
 // callback that fails or panics denies the request.
 //
 // # Slow consumers

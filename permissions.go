@@ -19,7 +19,7 @@ import (
 // questions.
 //
 // Calls for several tools may run concurrently, each in its own goroutine; they may call
-// methods of the [Client]. ctx ends when the agent withdraws the request. If the
+// methods of the [Client]. ctx ends when the agent cancels the request. If the
 // function fails, panics or returns nil, the call is denied.
 type CanUseTool func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error)
 

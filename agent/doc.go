@@ -19,7 +19,7 @@
 //
 // If a host fails, answers with malformed data or is gone during a permission request,
 // the call is denied. A hook that can decide and fails, does not answer in time or gives
-// an invalid answer blocks the action that it guards. The host can register a hook to ask
-// or to continue instead if it reports its own failure. Restrictive settings that this
-// version does not support are an error at startup.
+// an invalid answer blocks the action that it guards. With
+// onFailure, a host can let a hook that reports its own failure ask or continue instead.
+// Restrictive settings that this version does not support are an error at startup.
 package agent

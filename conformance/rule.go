@@ -1,6 +1,7 @@
 // Package conformance checks programs that speak the protocol. It plays the host against a
-// CLI, or the CLI against a program that is written with an SDK, following a corpus of
-// rules, and reports which of them hold. For each broken rule, it shows the frames.
+// CLI, or the CLI against a program that is written with an SDK. For the Agent Client
+// Protocol, it plays the editor against an agent, or the agent against an editor. It follows
+// a corpus of rules and reports which of them hold. For each broken rule, it shows the frames.
 //
 // A rule is a text file (see [Rule]) below rules/, one for each behavior that a peer can
 // rely on: the corpus is meant to be read. If the current CLI and older descriptions of

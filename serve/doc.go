@@ -1,7 +1,7 @@
 // Package serve puts a hub on the network, so that people, programs and pages can drive its sessions from
 // anywhere without missing anything.
 //
-// A [Server] offers four interfaces on one port, and on a unix socket for the programs of its user. All of
+// A [Server] offers its interfaces on one port, and on a unix socket for the programs of its user. All of
 // them require a token, except that socket.
 //
 // # Tokens
