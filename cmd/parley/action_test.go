@@ -43,14 +43,23 @@ func TestAction(t *testing.T) {
 	if err := dec.Decode(&action); err != nil {
 		t.Fatal(err)
 	}
+	documented := documentedInputs(t)
+	for name := range documented {
+		if _, ok := action.Inputs[name]; !ok {
+			t.Errorf("docs/ci.md sets the input %s, which action.yml does not have", name)
+		}
+	}
 	for _, c := range []struct {
 		name, script, prompt string
 		status               int
 		output, summary      string
+		tools                string
 	}{
 		{"answer", "turn\n\texpect user review\n\tsay Looks good.\n\tusage input=1000 output=20\n", "review $(touch hacked) it", 0,
-			"Looks good.", "| 1 | 1000 | 20 | $0."},
-		{"error", "turn\n\tfail 401 invalid x-api-key\n", "review it", 1, "Failed to authenticate.", "| 1 | "},
+			"Looks good.", "| 1 | 1000 | 20 | $0.", action.Inputs["tools"].Default},
+		{"rules of docs/ci.md", "turn\n\tcall Bash {\"command\": \"git diff --stat\"}\nturn\n\texpect result git repository\n\tsay No repository.\n", "review it", 0,
+			"No repository.", "| 2 | ", documented["tools"]},
+		{"error", "turn\n\tfail 401 invalid x-api-key\n", "review it", 1, "Failed to authenticate.", "| 1 | ", action.Inputs["tools"].Default},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			script, err := parleytest.ParseScript("model.script", []byte(c.script))
@@ -75,6 +84,7 @@ func TestAction(t *testing.T) {
 				values["inputs."+name] = in.Default
 			}
 			values["inputs.prompt"], values["inputs.model"], values["inputs.args"] = c.prompt, "claude-haiku-4-5", "--setting-sources user"
+			values["inputs.tools"] = c.tools
 			expression := regexp.MustCompile(`\$\{\{ ([a-z._-]+) \}\}`)
 			ran := 0
 			for _, step := range action.Runs.Steps {
@@ -125,6 +135,37 @@ func TestAction(t *testing.T) {
 			}
 		})
 	}
+}
+
+// documentedInputs returns the inputs that the workflow of docs/ci.md sets.
+func documentedInputs(t *testing.T) map[string]string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "ci.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml title=review.yml\n")
+	block, _, found := strings.Cut(rest, "```")
+	var workflow struct {
+		Jobs map[string]struct {
+			Steps []struct {
+				Uses string
+				With map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(block), &workflow); err != nil || !found {
+		t.Fatalf("docs/ci.md has no workflow review.yml: %v", err)
+	}
+	for _, job := range workflow.Jobs {
+		for _, step := range job.Steps {
+			if strings.HasPrefix(step.Uses, "parley-go/parley@") {
+				return step.With
+			}
+		}
+	}
+	t.Fatal("the workflow of docs/ci.md does not use the action")
+	return nil
 }
 
 // TestHookReview checks that the hook for pre-commit stops a commit if the model reports a
