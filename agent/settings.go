@@ -229,17 +229,22 @@ func fileRules(prefs *settings.Settings) (rules []policy.Rule, err error) {
 	return rules, errors.Join(errs...)
 }
 
+// toolNames returns the names of the tools that the host added.
+func (set *setup) toolNames() []string {
+	var names []string
+	for _, t := range set.cfg.Tools {
+		names = append(names, t.Spec().Name)
+	}
+	return names
+}
+
 // lint finds rules that do not do what they seem to.
 func (set *setup) lint() {
 	p, err := set.rules()
 	if err != nil || len(p.Rules()) == 0 {
 		return // an invalid rule is reported separately
 	}
-	var names []string
-	for _, t := range set.cfg.Tools {
-		names = append(names, t.Spec().Name)
-	}
-	set.findings = policy.Lint(p.Rules(), names, set.roots(), set.cfg.Home)
+	set.findings = policy.Lint(p.Rules(), set.toolNames(), set.roots(), set.cfg.Home)
 	for _, f := range set.findings {
 		if f.Never {
 			set.notices = append(set.notices, f.String())

@@ -187,6 +187,7 @@ func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 		set.notices = append(set.notices, fmt.Sprintf("parts of the project have no effect until you trust them: %s. Run \"parley trust\" in %s to see and trust them", untrustedNames(inert), set.cfg.Cwd))
 	}
 	set.checkDirectories()
+	set.checkTools()
 	set.makeWall()
 	set.lint()
 	for _, h := range set.prefs().HooksNotRun() {
@@ -291,6 +292,22 @@ func (set *setup) checkDirectories() {
 	}
 	check("--add-dir", set.absolute(set.flags.AddDirs))
 	check("permissions.additionalDirectories in the settings", set.prefs().Directories())
+}
+
+// checkTools reports names in --tools that no tool has.
+func (set *setup) checkTools() {
+	for _, name := range set.flags.Tools {
+		if name == "" || name == "default" {
+			continue
+		}
+		if strings.Contains(name, "(") {
+			set.notices = append(set.notices, fmt.Sprintf("--tools: there is no tool %s; name a tool here, and the calls that need no approval in --allowedTools", name))
+			continue
+		}
+		for _, f := range policy.Lint([]policy.Rule{{Tool: name}}, set.toolNames(), nil, "") {
+			set.notices = append(set.notices, fmt.Sprintf("--tools: there is no tool %s; %s", name, f.Hint))
+		}
+	}
 }
 
 // absolute returns directories relative to the working directory as absolute paths.

@@ -297,7 +297,7 @@ func (c *rounds) refused(t *turn, err error) *ending {
 	case errors.As(err, &missing):
 		s.code, end.text = wire.ErrorAuthentication, "Not logged in · "+missing.Message
 	case errors.Is(err, model.ErrNoCredentials):
-		s.code, end.text = wire.ErrorAuthentication, "Not logged in · Set ANTHROPIC_API_KEY, or pass --api-key. A local model needs no key (--provider openai --base-url URL), and neither does \"parley demo\"."
+		s.code, end.text = wire.ErrorAuthentication, "Not logged in · Set ANTHROPIC_API_KEY, run \"parley auth login\", or pass --api-key. A local model needs no key (--provider openai --base-url URL), and neither does \"parley demo\"."
 	case e.Status == 401 || e.Status == 403:
 		s.code, end.text = wire.ErrorAuthentication, fmt.Sprintf("Failed to authenticate. API Error: %d %s", e.Status, e.Message)
 		if from := c.cfg.APIKeySource; from != "" && from != "none" {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/parley-go/parley/internal/cli"
@@ -152,6 +153,7 @@ func status(p *process, name string, err error) int {
 	case errors.As(err, &usage):
 		hint := ""
 		if !strings.Contains(usage.reason, "parley ") && !strings.HasSuffix(usage.reason, "?") {
+			usage.reason = strings.TrimSuffix(usage.reason, ".")
 			hint = fmt.Sprintf(". Run \"parley help %s\" for details", firstWord(strings.TrimPrefix(name, "parley ")))
 		}
 		fmt.Fprintf(p.stderr, "%s: %s%s\n", name, strings.TrimPrefix(usage.reason, name+": "), hint)
@@ -304,7 +306,26 @@ func parse(fs *flagSet, args []string) error {
 		}
 	}
 	text = strings.NewReplacer("flag needs an argument: -", "a value is missing after --", "for flag -", "for --").Replace(text)
+	if before, ok := strings.CutSuffix(text, ": parse error"); ok {
+		text = before + ": " + expected(fs, before)
+	}
 	return usagef("%s. Run \"parley help %s\" for its flags", text, firstWord(fs.Name()))
+}
+
+// expected returns what to write for the flag at the end of an error such as
+// invalid value "x" for --limit.
+func expected(fs *flagSet, text string) string {
+	if f := fs.Lookup(text[strings.LastIndex(text, "--")+2:]); f != nil {
+		if get, ok := f.Value.(flag.Getter); ok {
+			switch get.Get().(type) {
+			case time.Duration:
+				return "write a time, such as 30s or 5m"
+			case bool:
+				return "write true or false"
+			}
+		}
+	}
+	return "write a number"
 }
 
 // parseWords parses flags that come before and after words, and returns the words.

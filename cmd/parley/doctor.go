@@ -264,7 +264,7 @@ func (d *doctor) credentials(a *wire.AccountInfo) {
 	case a.TokenSource != "none" && a.TokenSource != "":
 		d.report("model", fine, "", "a token from %s%s; not tested", a.TokenSource, at)
 	default:
-		d.report("model", broken, "set ANTHROPIC_API_KEY, or apiKeyHelper in your settings to a command that prints a key;\n"+
+		d.report("model", broken, "set ANTHROPIC_API_KEY, run parley auth login, or set apiKeyHelper in your settings to a command that prints a key;\n"+
 			"or use another model: --provider openai --base-url URL, bedrock or vertex;\nor no model: parley demo", "no key%s", at)
 	}
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {

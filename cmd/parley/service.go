@@ -58,6 +58,9 @@ func listenTCP(addr string) (net.Listener, error) {
 	if bad := (*net.AddrError)(nil); errors.As(err, &bad) {
 		return nil, usagef("--addr %s: %s; use HOST:PORT, such as 127.0.0.1:8080", addr, bad.Err)
 	}
+	if bad := (*net.DNSError)(nil); errors.As(err, &bad) { // the name of a port, or of a host
+		return nil, usagef("--addr %s: %s; use HOST:PORT, such as 127.0.0.1:8080", addr, bad.Err)
+	}
 	return l, err
 }
 

@@ -523,9 +523,9 @@ func findFlag(name string) (*flagSpec, flagKind, error) {
 	case known:
 		return nil, kind, nil
 	case name == "--rewind-files":
-		return nil, 0, usage("error: option '%s' is one of the official command that this one does not have. Resume the session and ask for rewind_files, which the SDKs do with rewindFiles.", name)
+		return nil, 0, usage("error: option '%s' of the official command is not supported. Resume the session and send the request rewind_files; the SDKs have rewindFiles for it.", name)
 	case slices.Contains(refusedFlags, name):
-		return nil, 0, usage("error: option '%s' is one of the official command that this one does not have. Leave it out.", name)
+		return nil, 0, usage("error: option '%s' of the official command is not supported. Leave it out.", name)
 	}
 	return nil, 0, usage("error: unknown option '%s'%s", name, suggestFlag(name))
 }

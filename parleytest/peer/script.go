@@ -222,7 +222,7 @@ func parse(name string, data []byte, overrides map[string]string) (*Script, erro
 		p.blobs[f.Name] = f.Data
 	}
 	if !found {
-		return nil, &ScriptError{name, 0, `no section "-- steps --"`}
+		return nil, &ScriptError{name, 0, `no section "-- steps --"; "parley help steps" describes the format`}
 	}
 	for i, l := range strings.Split(string(data), "\n") {
 		if m, ok := strings.CutPrefix(strings.TrimRight(l, " \r"), "-- "); ok {
