@@ -75,6 +75,9 @@ func doctorCommand(ctx context.Context, p *process, args []string) error {
 	asJSON := fs.Bool("json", false, "print JSON")
 	args, rest := cutDashes(args)
 	if err := parse(fs, args); err != nil {
+		if usage := (*usageError)(nil); errors.As(err, &usage) && strings.HasPrefix(usage.reason, "unknown flag") {
+			usage.reason += "; put flags of the agent after --"
+		}
 		return err
 	}
 	if fs.NArg() > 0 {

@@ -1,6 +1,6 @@
 // Sessions continues a conversation in another process: run it twice in one
-// directory, and the second run knows the prompts of the first. Forking leaves
-// the first session unchanged.
+// directory, and the second run knows the prompts of the first. To leave the first
+// session unchanged, set Options.Fork: the conversation continues in a copy.
 package main
 
 import (
