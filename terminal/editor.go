@@ -209,7 +209,10 @@ func (e *editor) after(pos int) int {
 	return pos + g.End()
 }
 
-func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' }
+// isWord reports whether r is part of a word, as are the marks and joiners in the words of many languages.
+func isWord(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) || r == '_' || r == '\u200c' || r == '\u200d'
+}
 
 // wordBefore and wordAfter return the position one word away.
 func (e *editor) wordBefore(pos int) int {
@@ -499,7 +502,7 @@ func (e *editor) rows(t theme, width int) (rows []string, cursor position) {
 	pos := 0
 	for g := graphemes.FromString(e.text); g.Next(); {
 		cluster := g.Value()
-		if pos == e.pos {
+		if pos <= e.pos && e.pos < pos+len(cluster) { // it may be inside
 			if w := widest(Readable(cluster)); cluster != "\n" && used+w > width {
 				flush()
 			}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,13 +149,15 @@ func (s *screen) ctrlC() {
 		s.ed.set("")
 		s.menu = nil
 	case time.Since(s.leaving) < again:
-		s.status, s.done = 130, s.t.busy
+		s.status, s.done = 130, s.busy()
 		if !s.done {
 			s.status, s.done = 0, true
 		}
 		return
-	case s.t.busy:
-		s.interrupt()
+	case s.busy():
+		if !s.stopCommand() {
+			s.interrupt()
+		}
 		s.leaving = time.Now()
 	default:
 		s.leaving = time.Now()
@@ -165,6 +168,7 @@ func (s *screen) ctrlC() {
 // escape interrupts; pressed twice, it goes back to an earlier message.
 func (s *screen) escape() {
 	switch {
+	case s.stopCommand():
 	case s.t.busy:
 		if len(s.queued) > 0 && s.ed.empty() {
 			s.editQueued()
@@ -400,37 +404,53 @@ func (s *screen) commandNames() (names []string) {
 // maxCommandOutput is how much of a command's output is sent to the model.
 const maxCommandOutput = 30_000
 
-// runCommand runs a command of the person, not of the model. The model receives it with the
-// next prompt.
+// A personsCommand is a command that the person runs, as opposed to the model.
+type personsCommand struct {
+	text  string
+	since time.Time
+	stop  context.CancelFunc
+}
+
+// runCommand runs a command of the person. The model receives it with the next prompt. A turn
+// may be running as well.
 func (s *screen) runCommand(command string) {
-	s.t.endText()
-	s.t.section("tool")
-	s.t.print(s.t.wrap([]span{{look: bold, text: Visible(command)}}, s.width(), []span{{look: cyan, text: "! "}}, []span{{text: "  "}})...)
-	s.t.begin()
-	s.t.do("Running " + clip(Visible(command), 40))
+	ctx, stop := context.WithCancel(s.ctx)
+	c := &personsCommand{command, time.Now(), stop}
+	s.running = append(s.running, c)
 	cwd, env := s.cfg.Cwd, s.cfg.Env
-	s.async(func(ctx context.Context) func() {
+	s.async(func(context.Context) func() {
 		cmd := shellCommand(ctx, command)
 		cmd.Dir, cmd.Env = cwd, env
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		cmd.WaitDelay = time.Second
+		ownSession(cmd)
 		err := cmd.Run()
+		stopped := ctx.Err() != nil
+		if stop(); stopped {
+			killSession(cmd)
+		}
 		return func() {
+			s.running = slices.DeleteFunc(s.running, func(x *personsCommand) bool { return x == c })
 			text := strings.TrimRight(strings.ToValidUTF8(out.String(), "\uFFFD"), "\n")
 			if len(text) > maxCommandOutput {
-				text = text[:maxCommandOutput] + "\n…"
+				text = strings.ToValidUTF8(text[:maxCommandOutput], "") + "\n…"
 			}
-			s.t.end()
+			s.t.endText()
+			s.t.section("tool")
+			s.t.print(s.t.wrap([]span{{look: bold, text: Visible(command)}}, s.width(), []span{{look: cyan, text: "! "}}, []span{{text: "  "}})...)
 			if text != "" {
 				s.t.print(limit(s.t.indentedLines("  ", text), 60, s.t.paint(dim, "  … %d more lines ("+s.t.more+")"))...)
 				s.t.keep("! "+command, text)
 			}
 			var exit *exec.ExitError
 			status := ""
-			if errors.As(err, &exit) {
+			switch {
+			case stopped:
+				status = "interrupted"
+			case errors.As(err, &exit):
 				status = fmt.Sprintf("exit %d", exit.ExitCode())
-			} else if err != nil {
+			case err != nil:
 				status = err.Error()
 			}
 			if status != "" {
@@ -439,6 +459,18 @@ func (s *screen) runCommand(command string) {
 			s.notes = append(s.notes, fmt.Sprintf("I ran this command myself: %s\n\nIts output:\n\n%s\n%s", command, text, status))
 		}
 	})
+}
+
+// busy reports whether there is something that Esc interrupts.
+func (s *screen) busy() bool { return s.t.busy || len(s.running) > 0 }
+
+// stopCommand ends the last command of the person that is running. It reports whether there was one.
+func (s *screen) stopCommand() bool {
+	n := len(s.running)
+	if n > 0 {
+		s.running[n-1].stop()
+	}
+	return n > 0
 }
 
 func shellCommand(ctx context.Context, command string) *exec.Cmd {

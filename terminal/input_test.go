@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 func TestEmacsKeysAndUndo(t *testing.T) {
@@ -191,6 +193,44 @@ turn
 	if got := p.read("CLAUDE.md"); got != "Rules\n- always use tabs\n" {
 		t.Errorf("CLAUDE.md is %q", got)
 	}
+}
+
+// TestOwnCommandEnds interrupts a command of the person, with Esc and with Ctrl-C: all its processes end.
+func TestOwnCommandEnds(t *testing.T) {
+	t.Parallel()
+	p := newPane(t).start(80, 24, "turn\n\texpect user interrupted\n\tsay You stopped it.\n")
+	p.see("\n>")
+	for i, key := range []string{"Escape", "C-c"} {
+		name := fmt.Sprintf("pid%d", i)
+		p.enter("!sh -c 'echo $$ > " + name + "; exec sleep 1000' | cat")
+		p.see("Running sh -c", "Esc interrupts")
+		testwait.Until(t, "the command runs", func() bool { return strings.HasSuffix(p.read(name), "\n") })
+		p.keys(key)
+		p.idle()
+		pid, _ := strconv.Atoi(strings.TrimSpace(p.read(name)))
+		testwait.Until(t, "the end of the command", func() bool { return syscall.Kill(pid, 0) != nil })
+	}
+	p.enter("why?")
+	p.see("You stopped it.")
+	p.idle()
+	wantLines(t, p.all(), "! sh -c 'echo $$ > pid0", "  interrupted", "! sh -c 'echo $$ > pid1", "  interrupted", "> why?")
+}
+
+// TestOwnCommandDuringTurn runs a command of the person while a turn is running: the turn continues to be
+// shown, and Esc still interrupts it.
+func TestOwnCommandDuringTurn(t *testing.T) {
+	t.Parallel()
+	p := newPane(t).start(80, 24, "turn\n\tsay Working.\n\tcall Bash {\"command\": \"until test -e gate; do sleep 0.05; done\"}\nturn\n\tsay Next.\n\tstall\n", "--allowedTools", "Bash")
+	p.enter("go")
+	p.see("● Bash until test -e gate")
+	p.enter("!echo mine")
+	p.see("! echo mine\n  mine", "● Bash until test -e gate", "Esc interrupts")
+	p.write("gate", "")
+	p.see("✓ Bash until test -e gate", "Next.")
+	p.enter("!echo yours")
+	p.see("! echo yours\n  yours", "Esc interrupts")
+	p.keys("Escape")
+	p.see("✗ interrupted")
 }
 
 // TestTypedAhead queues prompts while a turn is running, drops one, and runs the other.

@@ -109,10 +109,15 @@ func (k *keyboard) forward(reader io.Reader, done chan struct{}, early []uv.Even
 				quiet = time.NewTimer(pasteTime)
 				expired = quiet.C
 			case uv.KeyPressEvent, uv.WindowSizeEvent, uv.PrimaryDeviceAttributesEvent, uv.BackgroundColorEvent:
+				list := []uv.Event{m}
+				if k, ok := m.(uv.KeyPressEvent); ok && k.Keystroke() == "alt+esc" { // Esc twice, so fast that it arrives at once
+					esc := uv.KeyPressEvent{Code: uv.KeyEscape}
+					list = []uv.Event{esc, esc}
+				}
 				if expired == nil {
-					send([]uv.Event{m})
+					send(list)
 				} else {
-					held = append(held, m)
+					held = append(held, list...)
 					quiet.Reset(pasteTime)
 				}
 			}

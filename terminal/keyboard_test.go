@@ -89,6 +89,7 @@ func TestKeyProtocols(t *testing.T) {
 		{"arrows", "\x1b[A\x1bOA\x1b[1;5D\x1b[1;3C", "<up><up><ctrl+left><alt+right>"},
 		{"linux console and rxvt", "\x1b[1~\x1b[4~\x1b[7~\x1b[8~\x1b[3~", "<home><end><home><end><delete>"},
 		{"mouse that nobody asked for", "\x1b[<0;10;5M\x1b[<0;10;5m\x1b[M !!\x1b[<64;1;1Mx", "<x>"},
+		{"Esc twice at once", "\x1b\x1b", "<esc><esc>"},
 		{"focus", "\x1b[I\x1b[Ox", "<x>"},
 		{"reports that nobody asked for", "\x1b[?1;2c\x1b[3;4R\x1b]10;rgb:ff/ff/ff\x07\x1bP>|xterm\x1b\\\x1b[?2026;2$yx", "<report><x>"},
 	} {
@@ -98,6 +99,36 @@ func TestKeyProtocols(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 			}
 		})
+	}
+}
+
+// TestCursorInsideCharacter places the cursor inside of a character that consists of several: where it is drawn, at the start of that
+// character. Words do not end at the marks of their letters.
+func TestCursorInsideCharacter(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		pos        int
+		keys       []string
+		col        int
+		left       string // of the cursor
+	}{
+		{"a joiner typed between emoji", "ab👨👩cd", len("ab👨"), []string{"\u200d"}, 2, "ab👨\u200d"},
+		{"half a flag before a flag", "ab🇩🇪", len("ab"), []string{"🇫"}, 2, "ab🇫"},
+		{"a line joined with one that starts with a mark", "ae\n\u0301z", len("ae"), []string{"delete"}, 1, "ae"},
+		{"to the end of a word with marks", "cafe\u0301s noirs", 0, []string{"alt+f"}, 5, "cafe\u0301s"},
+		{"to the start of a word with marks", "x नमस्ते", len("x नमस्ते"), []string{"alt+b"}, 2, "x "},
+		{"to the end of a word with a joiner", "می\u200cخواهم x", 0, []string{"alt+f"}, -1, "می\u200cخواهم"},
+	} {
+		e := &editor{text: c.text, pos: c.pos}
+		for _, k := range c.keys {
+			e.key(key{name: k, text: k})
+		}
+		if e.text[:e.pos] != c.left {
+			t.Errorf("%s: left of the cursor is %q, want %q", c.name, e.text[:e.pos], c.left)
+		}
+		if _, at := e.rows(theme{}, 80); c.col >= 0 && (at.row != 0 || at.col != c.col) {
+			t.Errorf("%s: the cursor is in column %d of row %d, want %d", c.name, at.col, at.row, c.col)
+		}
 	}
 }
 

@@ -80,7 +80,7 @@ func (s *screen) plainView() []string {
 		s.ed.set("") // the terminal edits the line, so no text can be put there
 	}
 	switch {
-	case s.done || s.t.busy || s.opening || !s.ready || len(s.queued) > 0:
+	case s.done || s.busy() || s.opening || !s.ready || len(s.queued) > 0:
 		return nil
 	case s.ended:
 		s.done = true
@@ -230,7 +230,7 @@ func (s *screen) interrupted() {
 		return
 	}
 	s.ctrlC()
-	if s.t.busy && !s.done {
+	if s.busy() && !s.done {
 		s.hint = "Interrupting. Ctrl-C again leaves."
 	}
 }

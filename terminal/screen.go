@@ -74,7 +74,8 @@ type screen struct {
 	reading  context.CancelFunc // cancels reading the clipboard; nil if it is not being read
 	waiting  []key              // typed while the clipboard was being read
 	notes    []string           // for the model, with the next prompt
-	spare    string             // output of the user's command for the status line
+	running  []*personsCommand
+	spare    string // output of the user's command for the status line
 	branch   string
 	files    fileList
 	attached bool
@@ -426,7 +427,7 @@ func (s *screen) loop(signals, changed <-chan os.Signal) {
 	for !s.done {
 		if s.overlay == nil && !spinning && !s.cfg.Plain {
 			switch {
-			case s.t.busy:
+			case s.busy():
 				spin.Reset(spinTime)
 				spinning = true
 			case len(s.t.agents) > 0: // updates their elapsed time

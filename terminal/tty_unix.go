@@ -4,6 +4,7 @@ package terminal
 
 import (
 	"os"
+	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -25,6 +26,20 @@ func notifyChange(ch chan<- os.Signal) { signal.Notify(ch, syscall.SIGWINCH, sys
 func isCooked(fd uintptr) bool {
 	state, err := term.GetState(fd)
 	return err == nil && state.Lflag&syscall.ICANON != 0
+}
+
+// ownSession starts a command in a session of its own, without a terminal: its input is not the person's. When its context
+// ends, all its processes are interrupted.
+func ownSession(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+}
+
+// killSession ends what is left of a command that was interrupted.
+func killSession(cmd *exec.Cmd) {
+	if cmd.Process != nil {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
 }
 
 // stopProcess stops the program like Ctrl-Z, until the shell continues it.

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"os"
+	"os/exec"
 
 	"golang.org/x/sys/windows"
 )
@@ -52,3 +53,7 @@ func isCooked(uintptr) bool { return false }
 
 // stopProcess does nothing: consoles have no jobs.
 func stopProcess() error { return nil }
+
+// Windows has no sessions of processes: only the shell of a command is ended.
+func ownSession(*exec.Cmd)  {}
+func killSession(*exec.Cmd) {}

@@ -85,6 +85,11 @@ func (s *screen) activity(w, room int) (lines []string) {
 	if t.busy && !asked {
 		spin = []string{s.spinLine(w)}
 	}
+	if n := len(s.running); n > 0 { // Esc ends this one first
+		c := s.running[n-1]
+		text := fmt.Sprintf("… %ds · Esc interrupts", int(time.Since(c.since).Seconds()))
+		spin = append(spin, t.paint(cyan, spinner[s.spin%len(spinner)])+" "+t.paint(dim, clip("Running "+clip(Visible(c.text), 40)+text, w-2)))
+	}
 	if t.retry != "" {
 		spin = append(spin, t.paint(yellow, clip(t.retry, w)))
 	}
