@@ -131,6 +131,14 @@ func (s *simModel) Stream(ctx context.Context, req model.Request) iter.Seq2[mode
 	}
 }
 
+// billOf returns the bill for a prompt. The lock of the world is held.
+func (w *world) billOf(prompt string) *bill {
+	if w.bills[prompt] == nil {
+		w.bills[prompt] = &bill{}
+	}
+	return w.bills[prompt]
+}
+
 func (s *simModel) stream(ctx context.Context, req model.Request, yield func(model.Event, error) bool) error {
 	w := s.w
 	if !w.gate(s.life) {
@@ -141,11 +149,7 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 	f := w.faultLocked("model.refuse", "model.deny", "model.cut", "model.stall", "model.malformed", "model.slow")
 	n := w.count["model.refuse"]
 	w.streaming[strconv.Itoa(n)] = true
-	due := w.bills[name]
-	if due == nil {
-		due = &bill{}
-		w.bills[name] = due
-	}
+	due := w.billOf(name)
 	due.open++
 	defer func() {
 		w.mu.Lock()

@@ -202,6 +202,27 @@ func (w *world) sent(l *life, line []byte) {
 	}
 }
 
+// lifecycle records when a prompt starts.
+func (l *life) lifecycle(uuid, state string, seq int) {
+	if name := l.names[uuid]; name != "" && state == "started" && l.started[name] == 0 {
+		l.started[name] = seq
+	}
+}
+
+// checkBill compares the sum in a result with the bills of the prompts that started before it. The lock of the world is held.
+func (w *world) checkBill(l *life, sum bill, result int) {
+	var due bill
+	for prompt, b := range w.bills {
+		if !l.startedAfter(prompt, result) {
+			due = bill{due.open + b.open, due.input + b.input, due.output + b.output}
+		}
+	}
+	if due.open == 0 && l.healthy && !w.plan.slow() && !l.unbilled && sum != due {
+		w.violateLocked("money is exact: the result has %d and %d tokens, the requests used %d and %d", sum.input, sum.output, due.input, due.output)
+		l.unbilled = true
+	}
+}
+
 // emitted checks a line when the agent writes it.
 func (w *world) emitted(l *life, line []byte) {
 	var m struct {
@@ -249,9 +270,7 @@ func (w *world) emitted(l *life, line []byte) {
 			l.acked.Store(int64(seq))
 		}
 	case "command_lifecycle":
-		if name := l.names[m.CommandUUID]; name != "" && m.State == "started" && l.started[name] == 0 {
-			l.started[name] = seq
-		}
+		l.lifecycle(m.CommandUUID, m.State, seq)
 	case "result":
 		ids := m.UserMessageUUIDs
 		if len(ids) == 0 && m.UserMessageUUID != "" {
@@ -278,16 +297,7 @@ func (w *world) emitted(l *life, line []byte) {
 		for _, u := range m.ModelUsage {
 			sum.input, sum.output = sum.input+u.Input, sum.output+u.Output
 		}
-		var due bill
-		for prompt, b := range w.bills {
-			if !l.startedAfter(prompt, seq) {
-				due = bill{due.open + b.open, due.input + b.input, due.output + b.output}
-			}
-		}
-		if due.open == 0 && l.healthy && !w.plan.slow() && !l.unbilled && sum != due {
-			w.violateLocked("money is exact: the result has %d and %d tokens, the requests used %d and %d", sum.input, sum.output, due.input, due.output)
-			l.unbilled = true
-		}
+		w.checkBill(l, sum, seq)
 	case "user", "assistant":
 		var said message
 		jsonv2.Unmarshal(m.Message, &said)
