@@ -195,7 +195,9 @@ func (w *world) sent(l *life, line []byte) {
 	case m.Type == "user":
 		l.prompts = append(l.prompts, m.UUID)
 		if found := marker.FindSubmatch(m.Message); found != nil {
-			l.names[m.UUID] = string(found[2])
+			name := string(found[2])
+			l.names[m.UUID] = name
+			l.started[name] = max(l.started[name], 0)
 		}
 	case m.Request.Subtype == "interrupt":
 		l.interrupts[m.RequestID] = true

@@ -160,17 +160,12 @@ func (w *world) begin(l *life, id, name string, acked int) {
 	}
 }
 
-// startedAfter reports whether a prompt of this life, or the one that a subagent works for, started after the agent
-// composed a line. The order of its lines decides: they can be written much later.
+// startedAfter reports whether a prompt of this life started after the agent composed a line. The prompt of a subagent
+// counts as the one that it works for. The order of the agent's lines decides, because a line can be written much later.
 func (l *life) startedAfter(prompt string, line int) bool {
 	prompt, _, _ = strings.Cut(prompt, "x")
-	for _, name := range l.names {
-		if name == prompt {
-			at := l.started[name]
-			return at == 0 || at > line
-		}
-	}
-	return false
+	at, ok := l.started[prompt]
+	return ok && (at == 0 || at > line)
 }
 
 // requestOf returns the part of a call's id that identifies its request.

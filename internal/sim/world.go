@@ -98,7 +98,7 @@ type life struct {
 
 	interrupts map[string]bool   // the ids of the requests
 	names      map[string]string // of the prompts of this life, by their UUID
-	started    map[string]int    // when the agent wrote that a prompt starts, by its name
+	started    map[string]int    // when the agent wrote that a prompt starts, by its name; 0 until then
 	open       map[string]bool   // calls that the host received and that have no result yet
 	questions  map[string]string // requests of the agent that are neither answered nor withdrawn, by id
 	requests   map[string]int    // how often requests of the host were answered
