@@ -271,6 +271,22 @@ func TestHostFails(t *testing.T) {
 	}
 }
 
+// TestUnknownSubtypeOfAnswer checks that an answer allows a call only if its subtype is "success".
+func TestUnknownSubtypeOfAnswer(t *testing.T) {
+	for _, subtype := range []string{`"maybe"`, `""`, `null`, `"error"`} {
+		t.Run(subtype, func(t *testing.T) {
+			dir, _ := workdir(t)
+			h := newRawHost(t, dir, parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Expect(parleytest.ToolError("")).Say("done")), "{}")
+			_, id, _ := h.next("control_request")
+			h.say(`{"type":"control_response","response":{"subtype":%s,"request_id":%q,"response":{"behavior":"allow"}}}`, subtype, id)
+			h.next("result")
+			if _, err := os.Stat(filepath.Join(dir, "made")); err == nil {
+				t.Error("it ran")
+			}
+		})
+	}
+}
+
 // TestUpdatedPermissions checks that updates of the host take effect at once.
 func TestUpdatedPermissions(t *testing.T) {
 	dir, outside := workdir(t)

@@ -538,10 +538,13 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 		if got.err != nil {
 			return nil, got.err
 		}
-		if got.r.Subtype == "error" {
+		switch got.r.Subtype {
+		case "success":
+			return got.r, nil
+		case "error":
 			return nil, errors.New(got.r.Error)
 		}
-		return got.r, nil
+		return nil, fmt.Errorf("the host answered with the unknown subtype %q", got.r.Subtype)
 	case <-ctx.Done():
 		s.withdraw()
 		return nil, context.Cause(ctx)

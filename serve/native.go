@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -291,10 +292,13 @@ func (x *native) handle(ctx context.Context, req *wire.ControlRequest) (json.Raw
 	x.emit(&wire.ControlRequest{RequestID: id, Request: req.Request})
 	select {
 	case r := <-ch:
-		if r.Subtype == "error" {
+		switch r.Subtype {
+		case "success":
+			return r.Response, nil
+		case "error":
 			return nil, errors.New(r.Error)
 		}
-		return r.Response, nil
+		return nil, fmt.Errorf("the host answered with the unknown subtype %q", r.Subtype)
 	case <-ctx.Done():
 		x.emit(&wire.ControlCancelRequest{RequestID: id})
 		return nil, context.Cause(ctx)
@@ -315,8 +319,8 @@ func (x *native) handleResponse(r *wire.Response) error {
 		}
 		return nil
 	}
-	if ask.ID == "" || r.Subtype == "error" {
-		return nil // there was no such request, or it leaves the answer to others
+	if ask.ID == "" || r.Subtype != "success" {
+		return nil // there was no such request, or the host leaves the answer to others
 	}
 	err := x.on.Answer(x.ctx, x.by.Actor, hub.Answer{Ask: ask.ID, Shown: ask.Hash, Response: r.Response})
 	var late *hub.AnsweredError
