@@ -337,10 +337,14 @@ func (r *room) agentReady(x *tx, a *agentRun, client *parley.Client, continued b
 		close(ch)
 	}
 	a.waiting = nil
-	if f := r.fold; f.midTurn && !continued && a.again && (len(f.running) > 0 || len(f.queue) == 0) {
-		// The agent cannot continue its turn. If the previous agent was killed before it had
-		// recorded a prompt, that prompt is still queued and is sent again.
-		x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: "the agent ended before it sent the result of the turn"}), nil)
+	if f := r.fold; f.midTurn && !continued && (len(f.running) > 0 || len(f.queue) == 0) {
+		// The agent cannot continue its turn, or must not, because somebody interrupted it. If the previous
+		// agent was killed before it had recorded a prompt, that prompt is still queued and is sent again.
+		reason := "the agent ended before it sent the result of the turn"
+		if !a.again {
+			reason = "the turn was interrupted"
+		}
+		x.append(KindEnded, mustJSON(Ended{Prompts: f.running, Reason: reason}), nil)
 	}
 }
 
@@ -363,7 +367,7 @@ func (r *room) agentEnded(x *tx, a *agentRun, err error) {
 		reason = err.Error()
 	}
 	if r.attempts >= maxAttempts && (r.fold.midTurn || len(r.fold.queue) > 0) {
-		x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: fmt.Sprintf("the agent failed %d times: %s", r.attempts, reason)}), nil)
+		x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: fmt.Sprintf("the agent failed %d times: %s", r.attempts, reason), Holds: true}), nil)
 		r.attempts = 0
 	}
 }

@@ -128,7 +128,9 @@ func (f *fold) add(e *Entry) {
 				f.finish(uuid)
 			}
 			f.endTurn()
-			f.problem = x.Reason
+			if x.Holds || len(f.queue) == 0 { // otherwise the session continues with the next prompt
+				f.problem = x.Reason
+			}
 		}
 	default:
 		f.addWhole(e)

@@ -186,6 +186,7 @@ type HostChange struct {
 type Ended struct {
 	Prompts []string `json:"prompts,omitempty"` // uuids
 	Reason  string   `json:"reason"`
+	Holds   bool     `json:"holds,omitempty"` // queued prompts wait until somebody sends another one
 }
 
 // Rewound is the data of a [KindRewound] entry: the conversation continues after an
