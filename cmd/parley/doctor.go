@@ -328,9 +328,9 @@ func (d *doctor) tryWall() {
 	case r.Kind == sandbox.None:
 		d.report("wall", noted, "on Linux use a kernel with Landlock (5.13 or newer)", "%s; most commands need your approval", strings.Join(r.Missing, "; "))
 	case len(r.Missing) > 0:
-		d.report("wall", noted, "", "commands without an approval run behind %s:\n%s\nnot guaranteed: %s", r.Kind, strings.Join(r.Guarantees, "\n"), strings.Join(r.Missing, "; "))
+		d.report("wall", noted, "", "commands without approval run behind %s:\n%s\nnot guaranteed: %s", r.Kind, strings.Join(r.Guarantees, "\n"), strings.Join(r.Missing, "; "))
 	default:
-		d.report("wall", fine, "", "commands without an approval run behind %s:\n%s", r.Kind, strings.Join(r.Guarantees, "\n"))
+		d.report("wall", fine, "", "commands without approval run behind %s:\n%s", r.Kind, strings.Join(r.Guarantees, "\n"))
 	}
 }
 
