@@ -11,8 +11,8 @@ func TestStoppedTurnEnds(t *testing.T) {
 	message := json.RawMessage(`{"type":"user","message":{"role":"user","content":"x"}}`)
 	for _, queued := range []bool{false, true} {
 		r := &room{fold: newFold(), owner: true}
-		add := func(kind Kind, data any, record string) {
-			r.fold.add(&Entry{N: r.fold.n + 1, Kind: kind, Data: mustJSON(data), Record: record})
+		add := func(what Kind, data any, record string) {
+			r.fold.add(&Entry{N: r.fold.n + 1, Kind: what, Data: mustJSON(data), Record: record})
 		}
 		add(KindPrompt, Prompt{UUID: "one", Message: message}, "")
 		add(KindFrame, message, "one")
