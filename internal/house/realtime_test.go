@@ -22,8 +22,8 @@ var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick",
 func TestNoRealTime(t *testing.T) {
 	used := map[string]int{}
 	where := map[string][]string{}
-	for dir, list := range testFilesByDir(t) {
-		if dir == "internal/testwait" {
+	for _, list := range testFilesByPackage(t) {
+		if list[0].dir == "internal/testwait" {
 			continue
 		}
 		virtual := virtualFuncs(list)
@@ -82,16 +82,18 @@ func TestNoRealTime(t *testing.T) {
 	}
 }
 
-// testFilesByDir returns the test files of each directory.
-func testFilesByDir(t *testing.T) map[string][]goFile {
+// testFilesByPackage returns the test files of each package. A directory has up to two: a name in one is not the
+// same name in the other.
+func testFilesByPackage(t *testing.T) map[string][]goFile {
 	t.Helper()
-	dirs := map[string][]goFile{}
+	packages := map[string][]goFile{}
 	for _, f := range goFiles(t) {
 		if f.test {
-			dirs[f.dir] = append(dirs[f.dir], f)
+			key := f.dir + " " + f.ast.Name.Name
+			packages[key] = append(packages[key], f)
 		}
 	}
-	return dirs
+	return packages
 }
 
 // virtualFuncs returns the functions of a package's tests that run in virtual time: those that
