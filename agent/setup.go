@@ -377,21 +377,33 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	}
 	on := map[string]bool{"1": true, "true": true}
 	return engine.New(engine.Config{
-		Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: set.fallbacks(), MaxRetries: retries,
-		SmallModel: set.smallModel(), ServerTools: set.serverTools(), Tools: set.tools(), Questions: set.questions(set.flags.PromptTool == "stdio"),
-		Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
-		NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]], MCP: servers, Env: set.environment(id),
-		Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh, Setup: setupTrigger(f),
-		NoPrompts: f.NoPrompts || set.prefs().Bool("permissions", "denyInsteadOfPrompting"),
-		Project:   context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs().String("outputStyle"), NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
-		SystemPrompt: system, AppendSystemPrompt: set.withLanguage(appended), JSONSchema: f.JSONSchema,
-		Thinking: thinking(set.thinkingMode(), set.thinkingTokens(), f.ThinkingDisplay), Effort: set.effort(), Betas: f.Betas, Tuning: set.tuning(),
-		Compaction: set.compaction(), MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Partial: f.Partial, Replay: f.ReplayUsers,
-		States:    states(set.vars),
-		SessionID: id, Log: log, History: history, InitExtra: set.initExtra(), Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,
-		APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
-		Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Provider: set.telemetryProvider(),
-		Logger: set.cfg.Logger,
+		ModelConfig: engine.ModelConfig{
+			Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: set.fallbacks(), MaxRetries: retries,
+			SmallModel: set.smallModel(), ServerTools: set.serverTools(), Provider: set.telemetryProvider(),
+			Thinking: thinking(set.thinkingMode(), set.thinkingTokens(), f.ThinkingDisplay), Effort: set.effort(), Betas: f.Betas, Tuning: set.tuning(), Compaction: set.compaction(),
+		},
+		AgentConfig: engine.AgentConfig{
+			Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
+			NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]],
+		},
+		PermissionConfig: engine.PermissionConfig{
+			Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh,
+			NoPrompts: f.NoPrompts || set.prefs().Bool("permissions", "denyInsteadOfPrompting"),
+		},
+		ContextConfig: engine.ContextConfig{
+			SystemPrompt: system, AppendSystemPrompt: set.withLanguage(appended),
+			Project: context, ReadProject: set.loadProject, Git: set.git, SkillTool: set.skillTool(), OutputStyle: set.prefs().String("outputStyle"),
+			NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
+		},
+		SessionConfig: engine.SessionConfig{
+			SessionID: id, Log: log, History: history, Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,
+		},
+		OutputConfig: engine.OutputConfig{
+			Partial: f.Partial, Replay: f.ReplayUsers, States: states(set.vars), InitExtra: set.initExtra(),
+			APIKeySource: set.keySource, Version: set.cfg.Version, OwnVersion: set.cfg.OwnVersion, Platform: runtime.GOOS,
+		},
+		Tools: set.tools(), Questions: set.questions(set.flags.PromptTool == "stdio"), MCP: servers, Env: set.environment(id), Setup: setupTrigger(f),
+		JSONSchema: f.JSONSchema, MaxTurns: f.MaxTurns, MaxBudget: f.MaxBudget, Traces: set.cfg.Traces, Metrics: set.cfg.Metrics, Logger: set.cfg.Logger,
 	}, host)
 }
 

@@ -101,7 +101,7 @@ func TestReceivedUsageIsBooked(t *testing.T) {
 					if received {
 						m.stop = cancel
 					}
-					c, err := engine.New(engine.Config{Model: m, Agents: agents.BuiltIn(), Mode: wire.ModeBypassPermissions, Tuning: engine.Tuning{Suggestions: true}}, newHost())
+					c, err := engine.New(engine.Config{ModelConfig: engine.ModelConfig{Model: m, Tuning: engine.Tuning{Suggestions: true}}, AgentConfig: engine.AgentConfig{Agents: agents.BuiltIn()}, PermissionConfig: bypass}, newHost())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -157,7 +157,7 @@ func TestLastRequestsAreRecorded(t *testing.T) {
 		s := parleytest.Script(parleytest.Say("hi"), parleytest.Say("hi"), parleytest.Say("an answer"), parleytest.Say("yes"))
 		m := &lateModel{Model: s.Model(), mark: suggestionMark, asked: make(chan struct{})}
 		log, host := &memoryLog{}, &endHost{fakeHost: newHost()}
-		c, err := engine.New(engine.Config{Model: m, Log: log, Tuning: engine.Tuning{Suggestions: true}}, host)
+		c, err := engine.New(engine.Config{ModelConfig: engine.ModelConfig{Model: m, Tuning: engine.Tuning{Suggestions: true}}, SessionConfig: engine.SessionConfig{Log: log}}, host)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,6 +51,37 @@ type AgentParts struct {
 
 // A Config configures a conversation. The conversation never changes it.
 type Config struct {
+	ModelConfig
+	AgentConfig
+	PermissionConfig
+	ContextConfig
+	SessionConfig
+	OutputConfig
+
+	Tools []tool.Tool
+	// Questions names the [QuestionTools] that the model has.
+	Questions []string
+	// MCP holds servers whose tools the model has as well. It may be nil. The caller
+	// closes it.
+	MCP *mcp.Manager
+	Env *tool.Env
+	// Setup is the reason to run Setup hooks before those for the start of the session:
+	// "init" or "maintenance". If empty, they do not run.
+	Setup string
+
+	JSONSchema json.RawMessage // schema that the answer must match
+	MaxTurns   int             // limit of rounds in one turn; 0 means none
+	MaxBudget  int64           // in nano-dollars; 0 means no limit
+
+	// Traces and Metrics receive OpenTelemetry spans and measurements; either may be nil.
+	Traces  trace.TracerProvider
+	Metrics metric.MeterProvider
+	Logger  *slog.Logger
+	Now     func() time.Time // nil means time.Now
+}
+
+// A ModelConfig says which models answer, and how they are asked.
+type ModelConfig struct {
 	Model      model.Model
 	Catalog    *catalog.Catalog // properties of models; nil means the built-in list
 	ModelName  string           // an alias or the name of a model; empty means the catalog's default
@@ -66,8 +97,19 @@ type Config struct {
 	// ServerTools is set if the provider of the model runs tools itself, such as
 	// web_search.
 	ServerTools bool
+	Provider    string // the name of the provider in spans and measurements, such as "anthropic"
 
-	Tools []tool.Tool
+	Thinking Thinking
+	Effort   string
+	Betas    []string
+	Tuning   Tuning
+	// Compaction says when the conversation is replaced by a summary.
+	Compaction Compaction
+}
+
+// An AgentConfig says which subagents the model can start, and which agent the conversation
+// runs as.
+type AgentConfig struct {
 	// Agents are the subagents that the model can start. If there are none, the model has
 	// no tool to start one.
 	Agents []*agents.Definition
@@ -82,15 +124,12 @@ type Config struct {
 	NoSendMessage    bool // the model cannot send messages to subagents that it started
 	NoBackground     bool // the conversation always waits for subagents
 	SpareBackground  bool // an interrupt does not stop subagents in the background
-	// Questions names the [QuestionTools] that the model has.
-	Questions []string
-	// MCP holds servers whose tools the model has as well. It may be nil. The caller
-	// closes it.
-	MCP    *mcp.Manager
-	Env    *tool.Env
-	Policy *policy.Policy // rules; may be nil
-	Mode   wire.PermissionMode
+}
 
+// A PermissionConfig has the rules about tool calls.
+type PermissionConfig struct {
+	Policy      *policy.Policy // rules; may be nil
+	Mode        wire.PermissionMode
 	AllowBypass bool // Mode may become bypassPermissions
 	NoPrompts   bool // deny calls that need permission instead of asking
 	FixedAllows bool // no allow rule is added during the conversation
@@ -98,17 +137,19 @@ type Config struct {
 	// requires that, and returns the file that holds it. It is called by several
 	// goroutines. If nil, no change is stored.
 	Keep func(*wire.PermissionUpdate) (path string, err error)
-
-	// Setup is the reason to run Setup hooks before those for the start of the session:
-	// "init" or "maintenance". If empty, they do not run.
-	Setup string
 	// Refresh is called before a prompt is handled and before a call is decided, by
 	// several goroutines other than the owner. It may update the rules if their sources
 	// have changed. It may be nil.
 	Refresh func(context.Context)
+}
 
-	// Instructions and files of the user and the project. Project may be nil.
-	Project         *project.Context
+// A ContextConfig has the texts that the model receives beside the conversation: the system
+// prompt, and the instructions and files of the user and the project.
+type ContextConfig struct {
+	SystemPrompt       []string // replaces the built-in prompt; nil means the built-in prompt
+	AppendSystemPrompt string
+
+	Project         *project.Context        // may be nil
 	ReadProject     func() *project.Context // reads it again, for /clear; nil keeps Project
 	Git             project.GitRunner       // reads the state of the repository; nil means that git is not run
 	SkillTool       bool                    // the model has the Skill tool
@@ -120,29 +161,12 @@ type Config struct {
 	// MCP servers. It is called by the goroutine that owns the conversation. It may be
 	// nil.
 	PromptCommands func() []*PromptCommand
+}
 
-	SystemPrompt       []string // replaces the built-in prompt; nil means the built-in prompt
-	AppendSystemPrompt string
-	JSONSchema         json.RawMessage // schema that the answer must match
-
-	Thinking Thinking
-	Effort   string
-	Betas    []string
-	Tuning   Tuning
-
-	// Compaction says when the conversation is replaced by a summary.
-	Compaction Compaction
-
-	MaxTurns  int   // limit of rounds in one turn; 0 means none
-	MaxBudget int64 // in nano-dollars; 0 means no limit
-
-	Partial bool   // emit the events of the model's stream
-	Replay  bool   // emit prompts back to the host
-	States  string // emit when the conversation becomes idle or busy: "sdk" for the SDK of the host only, "all" for every reader
-
-	// The session. Without a log nothing is recorded.
+// A SessionConfig says where a conversation is recorded.
+type SessionConfig struct {
 	SessionID string
-	Log       session.Log
+	Log       session.Log      // nil means that nothing is recorded
 	History   *session.History // of a resumed session
 	// Checkpoints records file contents before each prompt, for Rewind, in a part of the
 	// session that LoadPart reads. If LoadPart is nil, they are kept in memory.
@@ -153,6 +177,13 @@ type Config struct {
 	PartHistory func(session, part string) (*session.History, error)
 	// NewLog starts another session, for /clear. If nil, that session has no log.
 	NewLog func(id string) (session.Log, error)
+}
+
+// An OutputConfig says what is emitted to the host.
+type OutputConfig struct {
+	Partial bool   // emit the events of the model's stream
+	Replay  bool   // emit prompts back to the host
+	States  string // emit when the conversation becomes idle or busy: "sdk" for the SDK of the host only, "all" for every reader
 
 	// Members of init.
 	InitExtra    map[string]json.RawMessage // additional members
@@ -160,15 +191,6 @@ type Config struct {
 	Version      string // of the agent that we are compatible with
 	OwnVersion   string
 	Platform     string // sent to the model, such as "linux"
-
-	// Traces and Metrics receive OpenTelemetry spans and measurements; either may be nil.
-	// Provider is their name for the model's provider, such as "anthropic".
-	Traces   trace.TracerProvider
-	Metrics  metric.MeterProvider
-	Provider string
-
-	Logger *slog.Logger
-	Now    func() time.Time // nil means time.Now
 }
 
 // withDefaults returns the configuration with defaults in place of required members that are missing.

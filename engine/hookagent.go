@@ -46,10 +46,15 @@ func CheckByAgent(ctx context.Context, c *Conversation, model, system, check str
 	env := c.view.Load().Env.Child(id)
 	var cfg Config
 	if !c.Do(func() {
-		cfg = Config{Model: c.cfg.Model, Catalog: c.cfg.Catalog, ModelName: cmp.Or(model, c.cfg.SmallModel, c.model.ID), MaxRetries: c.cfg.MaxRetries, IdleTimeout: c.cfg.IdleTimeout,
-			Tools: chooseTools(&n, c.tools), Env: env, Policy: c.view.Load().Rules().Narrow(n.Policy()), Mode: wire.ModeDontAsk, NoPrompts: true, NoSlashCommands: true, NoInstructions: true,
-			SystemPrompt: []string{system, c.surroundings(env.Roots)}, JSONSchema: json.RawMessage(verdictSchema), Betas: c.cfg.Betas, MaxTurns: 30, MaxBudget: c.cfg.MaxBudget,
-			SessionID: id, Version: c.cfg.Version, OwnVersion: c.cfg.OwnVersion, Platform: c.cfg.Platform, Provider: c.cfg.Provider, Logger: c.cfg.Logger, Now: c.cfg.Now}
+		has := &c.cfg
+		cfg = Config{
+			ModelConfig: ModelConfig{Model: has.Model, Catalog: has.Catalog, ModelName: cmp.Or(model, has.SmallModel, c.model.ID), MaxRetries: has.MaxRetries, IdleTimeout: has.IdleTimeout,
+				Provider: has.Provider, Betas: has.Betas},
+			PermissionConfig: PermissionConfig{Policy: c.view.Load().Rules().Narrow(n.Policy()), Mode: wire.ModeDontAsk, NoPrompts: true},
+			ContextConfig:    ContextConfig{SystemPrompt: []string{system, c.surroundings(env.Roots)}, NoSlashCommands: true, NoInstructions: true},
+			SessionConfig:    SessionConfig{SessionID: id},
+			OutputConfig:     OutputConfig{Version: has.Version, OwnVersion: has.OwnVersion, Platform: has.Platform},
+			Tools:            chooseTools(&n, c.tools), Env: env, JSONSchema: json.RawMessage(verdictSchema), MaxTurns: 30, MaxBudget: has.MaxBudget, Logger: has.Logger, Now: has.Now}
 	}) {
 		return nil, crew.ErrEnded
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
+	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
@@ -76,6 +77,14 @@ func (h *fakeHost) Hooks(context.Context, wire.HookInput, string, string) []hook
 	return nil
 }
 
+// bypass allows every call.
+var bypass = engine.PermissionConfig{Mode: wire.ModeBypassPermissions}
+
+// config returns the configuration of a conversation that may use all of its tools.
+func config(m model.Model, tools ...tool.Tool) engine.Config {
+	return engine.Config{ModelConfig: engine.ModelConfig{Model: m}, PermissionConfig: bypass, Tools: tools}
+}
+
 // start runs a conversation until the test ends.
 func start(t *testing.T, cfg engine.Config, host engine.Host) *engine.Conversation {
 	t.Helper()
@@ -102,7 +111,9 @@ func TestInitializeWhileSubagentRuns(t *testing.T) {
 	}}
 	host := newHost()
 	defs := agents.BuiltIn()
-	c := start(t, engine.Config{Model: s.Model(), Tools: []tool.Tool{work}, Agents: defs, Mode: wire.ModeBypassPermissions}, host)
+	cfg := config(s.Model(), work)
+	cfg.Agents = defs
+	c := start(t, cfg, host)
 	c.Do(func() { c.Prompt(wire.Prompt(wire.Text("go"))) })
 	for range 2 {
 		<-working
@@ -133,12 +144,11 @@ func TestCallBesideClear(t *testing.T) {
 		return tool.Text(call.Env.Cwd(), nil), nil
 	}}
 	host := newHost()
-	c := start(t, engine.Config{
-		Model: parleytest.Script().Model(), Tools: []tool.Tool{work}, Mode: wire.ModeBypassPermissions, SessionID: log.ID(), Log: log, Checkpoints: true,
-		NewLog: func(id string) (session.Log, error) {
-			return session.Create(context.Background(), store, session.Meta{ID: id})
-		},
-	}, host)
+	cfg := config(parleytest.Script().Model(), work)
+	cfg.SessionConfig = engine.SessionConfig{SessionID: log.ID(), Log: log, Checkpoints: true, NewLog: func(id string) (session.Log, error) {
+		return session.Create(context.Background(), store, session.Meta{ID: id})
+	}}
+	c := start(t, cfg, host)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 2 {
@@ -181,7 +191,9 @@ func TestCallBesideChangedDirectories(t *testing.T) {
 	for range 10 {
 		answers = append(answers, parleytest.Say("done"))
 	}
-	c := start(t, engine.Config{Model: parleytest.Script(answers...).Model(), Tools: []tool.Tool{work}, Mode: wire.ModeBypassPermissions, Env: &tool.Env{Roots: []string{first}}}, host)
+	cfg := config(parleytest.Script(answers...).Model(), work)
+	cfg.Env = &tool.Env{Roots: []string{first}}
+	c := start(t, cfg, host)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 2 {
@@ -228,7 +240,7 @@ func TestInterruptWhileDecisionIsStuck(t *testing.T) {
 			return tool.Text("done", nil), nil
 		}}, func() { close(deciding); <-release }}
 		host := newHost()
-		c, err := engine.New(engine.Config{Model: parleytest.Script(parleytest.Call("Work", `{}`)).Model(), Tools: []tool.Tool{work}, Mode: wire.ModeBypassPermissions}, host)
+		c, err := engine.New(config(parleytest.Script(parleytest.Call("Work", `{}`)).Model(), work), host)
 		if err != nil {
 			t.Fatal(err)
 		}

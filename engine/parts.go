@@ -77,7 +77,7 @@ func assemble(cfg Config, host Host, sub *crew.Subagent, above *Conversation) *C
 		}}
 
 	// Requests and turns.
-	c.requester = requester{owner: &c.owner, choice: &c.choice, cfg: &c.cfg, writer: &c.writer, runner: c.runner,
+	c.requester = requester{owner: &c.owner, choice: &c.choice, cfg: &c.cfg.ModelConfig, writer: &c.writer, runner: c.runner,
 		money: money{ledger: ledger.New(cfg.Catalog), maxBudget: cfg.MaxBudget, owe: c.rec.Owe, now: now, began: now()},
 		retry: func(failure *model.Error) {
 			if h, ok := c.host.(interface{ Retrying(*model.Error) }); ok {

@@ -30,7 +30,7 @@ type requester struct {
 	*owner
 	*choice
 	money
-	cfg *Config
+	cfg *ModelConfig
 	*writer
 	runner *call.Runner       // provides the log, the clock and the telemetry
 	retry  func(*model.Error) // called before the first retry of a request

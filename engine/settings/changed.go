@@ -2,6 +2,7 @@ package settings
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,13 +143,12 @@ func (s *Settings) WithFlag(flag string) (*Settings, error) {
 func (s *Settings) again(flag string, keep []File) (*Settings, []error) {
 	opts := s.opts
 	opts.Flag, opts.TrustProject = flag, ""
-	next := &Settings{opts: opts, before: s, sure: map[string]bool{}, sureFiles: s.trust.all || s.trust.files}
-	for hash := range s.sure {
-		next.sure[hash] = true
-	}
-	for _, it := range s.items {
+	next := &loader{Settings: &Settings{opts: opts, trust: newTrust(opts)}, before: s}
+	next.trust.files = s.trust.all || s.trust.files
+	maps.Copy(next.trust.sure, s.trust.sure)
+	for _, it := range s.trust.items {
 		if it.Trusted {
-			next.sure[it.Hash] = true
+			next.trust.sure[it.Hash] = true
 		}
 	}
 	for _, f := range s.places {
@@ -160,11 +160,10 @@ func (s *Settings) again(flag string, keep []File) (*Settings, []error) {
 		next.keep = append(next.keep, f.File)
 	}
 	errs := next.load()
-	next.before, next.keep = nil, nil
 	if err := next.sift(); err != nil {
 		return s.withFileStates(), append(errs, err)
 	}
-	return next, errs
+	return next.Settings, errs
 }
 
 // withFileStates returns the same settings, with the present state of their files.
@@ -176,7 +175,7 @@ func (s *Settings) withFileStates() *Settings {
 
 // was returns the previous layer of a file, or nil if there was none. It applies until
 // the file changes again.
-func (s *Settings) was(path string) *layer {
+func (s *loader) was(path string) *layer {
 	for i := range s.places {
 		if s.places[i].File == path {
 			s.places[i].kept = true

@@ -129,7 +129,7 @@ var managedUnkept = strings.Fields("allowedHttpHookUrls allowedMarketplaces bloc
 	"httpHookAllowedEnvVars maxEffortLevel policyHelper strictKnownMarketplaces strictPluginOnlyCustomization")
 
 // check returns the first error in a file of settings.
-func (s *Settings) check(l *layer) error {
+func (s *loader) check(l *layer) error {
 	if l.all.members == nil {
 		return l.wrong(l.all, "Settings are one JSON object; write one.", "the settings are %s", l.all.kind())
 	}
@@ -177,7 +177,7 @@ const cannotEnforce = "%s is a restriction that this version cannot enforce"
 
 var modes = []wire.PermissionMode{wire.ModeDefault, wire.ModeManual, wire.ModeAuto, wire.ModeDelegate, wire.ModeAcceptEdits, wire.ModePlan, wire.ModeDontAsk, wire.ModeBypassPermissions}
 
-func (s *Settings) checkShapes(l *layer, v *Value, table map[string]shape, prefix string) error {
+func (s *loader) checkShapes(l *layer, v *Value, table map[string]shape, prefix string) error {
 	for _, n := range v.names {
 		m := v.members[n]
 		want, ok := table[n]

@@ -104,18 +104,3 @@ func checkServers(l *layer) error {
 	}
 	return nil
 }
-
-// siftServers returns the trusted servers.
-func (s *Settings) siftServers(l *layer) *Value {
-	return l.all.only(func(name string, v *Value) *Value {
-		if name != "mcpServers" || v.members == nil {
-			return nil
-		}
-		return v.only(func(name string, srv *Value) *Value {
-			if s.trusts(l, srv, &Item{Kind: "mcp server", Name: name, Text: name + " " + string(srv.Raw())}) {
-				return srv
-			}
-			return nil
-		})
-	})
-}

@@ -153,14 +153,15 @@ type Settings struct {
 	servers *layer   // .mcp.json; nil if there is none
 	merged  *Value
 	trust   *trust
-	items   []*Item // of the project, whether they apply or not
 	unknown []Origin
 	names   []string // of the unknown keys
 	places  []File   // their files, as they were before reading
 
-	sure      map[string]bool // hashes that are trusted in addition to the record
-	sureFiles bool            // all files such as skills are trusted
+}
 
+// A loader reads settings, and decides which of them apply.
+type loader struct {
+	*Settings
 	before *Settings // during a reload: the previous settings
 	keep   []string  // during a reload: the files whose previous content applies
 }
@@ -181,15 +182,15 @@ func (l *layer) wrong(v *Value, hint, format string, args ...any) error {
 
 // Load reads settings. Its error is an [*Error], or several of them joined.
 func Load(opts Options) (*Settings, error) {
-	s := &Settings{opts: opts}
-	if errs := s.load(); errs != nil {
+	l := &loader{Settings: &Settings{opts: opts, trust: newTrust(opts)}}
+	if errs := l.load(); errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	return s, s.sift()
+	return l.Settings, l.sift()
 }
 
 // load reads the layers. During a reload, a malformed one keeps its previous content.
-func (s *Settings) load() (errs []error) {
+func (s *loader) load() (errs []error) {
 	opts := s.opts
 	s.places = places(opts) // before reading, so that changes during it are noticed
 	put := func(path string, l *layer, err error) {

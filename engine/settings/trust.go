@@ -36,19 +36,24 @@ type Item struct {
 	Never   bool   `json:"never,omitempty"` // it never applies if it comes from a project, trusted or not
 }
 
-// trust records which items of a project are trusted.
+// trust records which items of a project are trusted, and all items that were found.
 type trust struct {
+	dir    string // of the project
 	all    bool
 	hashes map[string]bool
-	sure   map[string]bool // trusted by the caller that started the conversation
+	sure   map[string]bool // trusted by the caller that started the conversation, in addition to the record
 	files  bool            // all files, such as skills, are trusted
+	items  []*Item         // of the project, whether they apply or not
+}
+
+func newTrust(opts Options) *trust {
+	return &trust{dir: opts.Dir, all: opts.TrustProject == "all", hashes: map[string]bool{}, sure: map[string]bool{}}
 }
 
 func (t *trust) has(hash string) bool { return t.all || t.hashes[hash] || t.sure[hash] }
 
 // sift determines which parts of the layers apply.
-func (s *Settings) sift() error {
-	s.trust = &trust{all: s.opts.TrustProject == "all", hashes: map[string]bool{}, sure: s.sure, files: s.sureFiles}
+func (s *loader) sift() error {
 	if s.opts.Trust != nil && s.opts.Dir != "" {
 		var err error
 		if s.trust.hashes, err = s.opts.Trust.Hashes(s.opts.Dir); err != nil {
@@ -70,61 +75,61 @@ func (s *Settings) sift() error {
 	return nil
 }
 
-func (s *Settings) siftLayers() {
-	s.items, s.merged = nil, nil
+func (s *loader) siftLayers() {
+	s.trust.items, s.merged = nil, nil
 	for _, l := range s.layers {
 		switch {
 		case l.Layer.ofProject():
-			l.active = s.siftLayer(l, s.trusts)
+			l.active = (&sieve{layer: l, trusts: s.trust.check}).settings()
 		case l.restrict:
-			l.active = s.siftLayer(l, func(*layer, *Value, *Item) bool { return false })
+			l.active = (&sieve{layer: l, trusts: func(*layer, *Value, *Item) bool { return false }}).settings()
 		default:
 			l.active = l.all
 		}
 		s.merged = merge(s.merged, l.active)
 	}
 	if s.servers != nil {
-		s.servers.active = s.siftServers(s.servers)
+		s.servers.active = (&sieve{layer: s.servers, trusts: s.trust.check}).servers()
 	}
 	if s.merged == nil {
 		s.merged = &Value{members: map[string]*Value{}}
 	}
 }
 
-// trusts decides whether an item of the project is trusted, and records the item.
-func (s *Settings) trusts(l *layer, v *Value, item *Item) bool {
+// check decides whether an item of the project is trusted, and records the item.
+func (t *trust) check(l *layer, v *Value, item *Item) bool {
 	item.File, item.Line = l.File, v.Line
 	if item.Text == "" {
 		item.Text = string(v.Raw())
 	}
-	item.Hash = s.hash(item)
-	item.Trusted = !item.Never && s.trust.has(item.Hash)
-	s.items = append(s.items, item)
+	item.Hash = t.hash(item)
+	item.Trusted = !item.Never && t.has(item.Hash)
+	t.items = append(t.items, item)
 	return item.Trusted
 }
 
 // hash returns the hash of an item, including the files of the project that its text
 // names if it runs something.
-func (s *Settings) hash(item *Item) string {
+func (t *trust) hash(item *Item) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "parley trust 1\x00%s\x00%s\x00%s\x00", item.Kind, item.Name, item.Text)
 	if item.Kind == "hook" || item.Kind == "mcp server" || item.Kind == "setting" {
-		for _, path := range s.named(item.Text) {
+		for _, path := range namedFiles(t.dir, item.Text) {
 			sum, err := hashFile(path)
 			if err != nil {
 				sum = "unreadable"
 			}
-			rel, _ := filepath.Rel(s.opts.Dir, path)
+			rel, _ := filepath.Rel(t.dir, path)
 			fmt.Fprintf(h, "%s\x00%s\x00", filepath.ToSlash(rel), sum)
 		}
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// named returns the regular files of the project that words of a text name, such as the
+// namedFiles returns the regular files of the project that words of a text name, such as the
 // script in "bash .claude/hooks/check.sh". Files that these run in turn are not
 // checked.
-func (s *Settings) named(text string) []string {
+func namedFiles(dir, text string) []string {
 	found := map[string]bool{}
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&<>(){}[],=", r) })
 	for _, w := range words {
@@ -135,13 +140,13 @@ func (s *Settings) named(text string) []string {
 		if w == "" || w == "/" {
 			continue
 		}
-		for _, path := range []string{filepath.Join(s.opts.Dir, w), w} {
-			rel, err := filepath.Rel(s.opts.Dir, path)
+		for _, path := range []string{filepath.Join(dir, w), w} {
+			rel, err := filepath.Rel(dir, path)
 			if err != nil || !filepath.IsLocal(rel) {
 				continue
 			}
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-				found[filepath.Join(s.opts.Dir, rel)] = true
+				found[filepath.Join(dir, rel)] = true
 			}
 		}
 	}
@@ -176,82 +181,112 @@ var never = map[string]bool{
 	"autoMemoryEnabled": true, "autoMemoryDirectory": true, "enabledPlugins": true, "extraKnownMarketplaces": true, "statusLine": true, "subagentStatusLine": true, "fileSuggestion": true, "forceLoginMethod": true, "forceLoginOrgUUID": true,
 }
 
-// siftLayer returns the part of a layer that applies: restrictions, and trusted items.
-func (s *Settings) siftLayer(l *layer, trusted func(*layer, *Value, *Item) bool) *Value {
-	ask := func(v *Value, item *Item) *Value {
-		if trusted(l, v, item) {
+// A sieve returns the part of a layer that applies: restrictions, and trusted items.
+type sieve struct {
+	*layer
+	trusts func(*layer, *Value, *Item) bool
+}
+
+// trusted returns a value, or nil if it is not trusted.
+func (s *sieve) trusted(v *Value, item *Item) *Value {
+	if s.trusts(s.layer, v, item) {
+		return v
+	}
+	return nil
+}
+
+func (s *sieve) settings() *Value { return s.all.only(s.setting) }
+
+func (s *sieve) setting(name string, v *Value) *Value {
+	switch {
+	case name == "permissions" && v.members != nil:
+		return v.only(s.permission)
+	case name == "hooks" && v.members != nil:
+		return v.only(func(event string, groups *Value) *Value {
+			return groups.pick(func(group *Value) *Value { return s.hooks(event, group) })
+		})
+	case name == "env" && v.members != nil:
+		return v.only(func(name string, e *Value) *Value {
+			return s.trusted(e, &Item{Kind: "env", Name: name, Text: name + "=" + string(e.Raw())})
+		})
+	case name == "sandbox" && v.members != nil:
+		return s.sandbox(v)
+	case name == "disableSkillShellExecution" && v.truth() || free[name]:
+		return v
+	case s.Layer == Managed && (name == "disableAllHooks" || strings.HasPrefix(name, "allowManaged") || name == "allowedMcpServers"):
+		return v
+	}
+	return s.trusted(v, &Item{Kind: "setting", Name: name, Never: never[name]})
+}
+
+func (s *sieve) permission(name string, v *Value) *Value {
+	items := func(kind string) *Value {
+		return v.pick(func(r *Value) *Value { t, _ := r.text(); return s.trusted(r, &Item{Kind: kind, Name: t, Text: t}) })
+	}
+	switch name {
+	case "deny", "ask", "disableBypassPermissionsMode", "disableAutoMode":
+		return v
+	case "denyInsteadOfPrompting":
+		if v.truth() {
 			return v
 		}
 		return nil
+	case "allow":
+		return items("allow")
+	case "additionalDirectories":
+		return items("directory")
+	case "defaultMode":
+		t, _ := v.text()
+		mode := wire.PermissionMode(t)
+		return s.trusted(v, &Item{Kind: "mode", Name: t, Text: t, Never: mode == wire.ModeBypassPermissions || mode == wire.ModeAuto})
 	}
-	return l.all.only(func(name string, v *Value) *Value {
-		switch {
-		case name == "permissions" && v.members != nil:
-			return v.only(func(name string, p *Value) *Value {
-				switch name {
-				case "deny", "ask", "disableBypassPermissionsMode", "disableAutoMode":
-					return p
-				case "denyInsteadOfPrompting":
-					if p.truth() {
-						return p
-					}
-					return nil
-				case "allow":
-					return p.pick(func(r *Value) *Value { t, _ := r.text(); return ask(r, &Item{Kind: "allow", Name: t, Text: t}) })
-				case "additionalDirectories":
-					return p.pick(func(r *Value) *Value { t, _ := r.text(); return ask(r, &Item{Kind: "directory", Name: t, Text: t}) })
-				case "defaultMode":
-					t, _ := p.text()
-					mode := wire.PermissionMode(t)
-					return ask(p, &Item{Kind: "mode", Name: t, Text: t, Never: mode == wire.ModeBypassPermissions || mode == wire.ModeAuto})
-				}
-				return ask(p, &Item{Kind: "setting", Name: "permissions." + name})
-			})
-		case name == "hooks" && v.members != nil:
-			return v.only(func(event string, list *Value) *Value {
-				return list.pick(func(group *Value) *Value {
-					kept := group.Get("hooks").pick(func(h *Value) *Value {
-						matcher, _ := group.Get("matcher").text()
-						command, _ := h.Get("command").text()
-						title := event
-						if matcher != "" {
-							title += "(" + matcher + ")"
-						}
-						return ask(h, &Item{Kind: "hook", Name: strings.TrimSpace(title + " " + command), Text: title + " " + string(h.Raw())})
-					})
-					if kept == nil {
-						return nil
-					}
-					return group.only(func(name string, m *Value) *Value {
-						if name == "hooks" {
-							return kept
-						}
-						return m
-					})
-				})
-			})
-		case name == "env" && v.members != nil:
-			return v.only(func(name string, e *Value) *Value {
-				return ask(e, &Item{Kind: "env", Name: name, Text: name + "=" + string(e.Raw())})
-			})
-		case name == "sandbox" && v.members != nil:
-			if l.restrict {
-				return v
-			}
-			v = withoutNever(v, func(name string, m *Value) {
-				trusted(l, m, &Item{Kind: "sandbox", Name: name, Text: name + " " + string(m.Raw()), Never: true})
-			})
-			strict := tighten(v)
-			if len(v.names) == 0 || strict != nil && string(strict.Raw()) == string(v.Raw()) || trusted(l, v, &Item{Kind: "sandbox", Name: "sandbox"}) {
-				return v
-			}
-			return strict
-		case name == "disableSkillShellExecution" && v.truth() || free[name]:
-			return v
-		case l.Layer == Managed && (name == "disableAllHooks" || strings.HasPrefix(name, "allowManaged") || name == "allowedMcpServers"):
-			return v
+	return s.trusted(v, &Item{Kind: "setting", Name: "permissions." + name})
+}
+
+// hooks returns a group of hooks with those that are trusted, or nil.
+func (s *sieve) hooks(event string, group *Value) *Value {
+	title := event
+	if matcher, _ := group.Get("matcher").text(); matcher != "" {
+		title += "(" + matcher + ")"
+	}
+	kept := group.Get("hooks").pick(func(h *Value) *Value {
+		command, _ := h.Get("command").text()
+		return s.trusted(h, &Item{Kind: "hook", Name: strings.TrimSpace(title + " " + command), Text: title + " " + string(h.Raw())})
+	})
+	if kept == nil {
+		return nil
+	}
+	return group.only(func(name string, m *Value) *Value {
+		if name == "hooks" {
+			return kept
 		}
-		return ask(v, &Item{Kind: "setting", Name: name, Never: never[name]})
+		return m
+	})
+}
+
+func (s *sieve) sandbox(v *Value) *Value {
+	if s.restrict {
+		return v
+	}
+	v = withoutNever(v, func(name string, m *Value) {
+		s.trusts(s.layer, m, &Item{Kind: "sandbox", Name: name, Text: name + " " + string(m.Raw()), Never: true})
+	})
+	strict := tighten(v)
+	if len(v.names) == 0 || strict != nil && string(strict.Raw()) == string(v.Raw()) || s.trusts(s.layer, v, &Item{Kind: "sandbox", Name: "sandbox"}) {
+		return v
+	}
+	return strict
+}
+
+// servers returns the trusted MCP servers of .mcp.json.
+func (s *sieve) servers() *Value {
+	return s.all.only(func(name string, v *Value) *Value {
+		if name != "mcpServers" || v.members == nil {
+			return nil
+		}
+		return v.only(func(name string, srv *Value) *Value {
+			return s.trusted(srv, &Item{Kind: "mcp server", Name: name, Text: name + " " + string(srv.Raw())})
+		})
 	})
 }
 
@@ -327,8 +362,8 @@ func (s *Settings) Brought() []Item {
 	if s == nil {
 		return nil
 	}
-	items := make([]Item, len(s.items))
-	for i, it := range s.items {
+	items := make([]Item, len(s.trust.items))
+	for i, it := range s.trust.items {
 		items[i] = *it
 	}
 	return items
@@ -365,7 +400,7 @@ func (s *Settings) ProjectFiles() ([]Item, error) {
 				return fmt.Errorf("there are more than 10000 files below %s", filepath.Join(s.opts.Dir, ".claude"))
 			}
 			content, err := readAll(path)
-			items = append(items, s.fileItem(path, content))
+			items = append(items, s.trust.fileItem(path, content))
 			return err
 		})
 		if err != nil {
@@ -375,12 +410,12 @@ func (s *Settings) ProjectFiles() ([]Item, error) {
 	return items, nil
 }
 
-func (s *Settings) fileItem(path string, content []byte) Item {
+func (t *trust) fileItem(path string, content []byte) Item {
 	sum := sha256.Sum256(content)
-	rel, _ := filepath.Rel(s.opts.Dir, path)
+	rel, _ := filepath.Rel(t.dir, path)
 	it := Item{Kind: "file", Name: filepath.ToSlash(rel), Text: hex.EncodeToString(sum[:]), File: path}
-	it.Hash = s.hash(&it)
-	it.Trusted = s.trust.files || s.trust.has(it.Hash)
+	it.Hash = t.hash(&it)
+	it.Trusted = t.files || t.has(it.Hash)
 	return it
 }
 
@@ -401,7 +436,7 @@ func (s *Settings) TrustsFile(path string, content []byte) bool {
 	if inside(s.opts.UserDir) && (!inside(s.opts.Dir) || len(s.opts.UserDir) >= len(s.opts.Dir)) {
 		return true
 	}
-	return inside(s.opts.Dir) && s.fileItem(path, content).Trusted
+	return inside(s.opts.Dir) && s.trust.fileItem(path, content).Trusted
 }
 
 // Digest returns one hash of all items of the project that need trust.

@@ -64,7 +64,7 @@ func (s *Settings) Keep(u *wire.PermissionUpdate) (path string, err error) {
 	}
 	items := make([]Item, len(added))
 	for i, it := range added {
-		it.File, it.Hash = f.path, s.hash(it)
+		it.File, it.Hash = f.path, s.trust.hash(it)
 		items[i] = *it
 	}
 	return f.path, s.opts.Trust.Trust(s.opts.Dir, items, true)

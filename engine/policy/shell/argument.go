@@ -8,7 +8,7 @@ import (
 
 // applyTable records the effects of a program according to the table: what it runs, reads and
 // writes. For an unknown program, every argument may be a file or a program.
-func (s *Script) applyTable(c *Call, name string, input *Word) {
+func (s *analysis) applyTable(c *Call, name string, input *Word) {
 	if c.Args[0].Text() == "" {
 		name = "?"
 	}
@@ -41,7 +41,7 @@ func asksVersion(p *program, args []Word) bool {
 
 // program records the effects of a program with a line in the table. Its own arguments
 // start at index at.
-func (s *Script) program(c *Call, p *program, at int, input *Word) {
+func (s *analysis) program(c *Call, p *program, at int, input *Word) {
 	a := &argv{s: s, c: c, p: p, input: input, via: path.Base(p.name), quiet: true, reads: true}
 	if len(c.Args) >= at {
 		a.via = path.Base(c.Args[at-1].Text())
@@ -55,7 +55,7 @@ func (s *Script) program(c *Call, p *program, at int, input *Word) {
 
 // An argv is a walk over the arguments of a program, by its line of the table.
 type argv struct {
-	s     *Script
+	s     *analysis
 	c     *Call
 	p     *program
 	input *Word  // here-document that the program reads
@@ -436,7 +436,7 @@ func (a *argv) recordFindings() {
 // hidden records what the arguments of an unknown program may run: a shell or another
 // interpreter with its text, or an argument that is a command itself. It also records
 // where it may work: every directory among its arguments.
-func (s *Script) hidden(name string, args []Word) {
+func (s *analysis) hidden(name string, args []Word) {
 	if len(args) > maxLoose {
 		return
 	}
@@ -486,7 +486,7 @@ func announcesCommand(t string, shell bool) bool {
 
 // fed handles the input of an unknown program, as far as it is contained in the command:
 // the program may execute it.
-func (s *Script) fed(input *Word) {
+func (s *analysis) fed(input *Word) {
 	text := s.piped
 	if input != nil {
 		text += input.Text()
@@ -497,6 +497,6 @@ func (s *Script) fed(input *Word) {
 }
 
 // unpacked records that files with unknown names are created.
-func (s *Script) unpacked(via string) {
+func (s *analysis) unpacked(via string) {
 	s.use(File{Word: patternWord(".", AnyText), Kind: Write, Via: via, Loose: true, Deep: true})
 }

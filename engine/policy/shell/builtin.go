@@ -242,7 +242,7 @@ func assignsByFormat(format string) bool {
 }
 
 // formatAssigns records that words may name variables that printf changes.
-func (s *Script) formatAssigns(words []Word, sure bool) {
+func (s *analysis) formatAssigns(words []Word, sure bool) {
 	if !sure {
 		s.unprove("a printf format is only known at run time")
 	}

@@ -83,7 +83,7 @@ func (t *table) listed(words []string) (files []string, ok bool) {
 	for _, w := range words {
 		c.Args = append(c.Args, Literal(w))
 	}
-	s := &Script{}
+	s := newAnalysis(&Script{}, Env{}, 0)
 	s.program(c, p, 1, nil)
 	if !c.Quiet || s.Unclear != "" || s.Unproven != "" || len(s.Calls) > 0 || len(c.Danger)+len(c.Places) > 0 {
 		return nil, false

@@ -69,14 +69,18 @@ type Script struct {
 	AnyDir   bool     // the working directory may be any
 	AnyHost  bool     // it communicates with unknown hosts
 	Near     []string // arguments of unknown programs, which may work there if they are directories
+}
 
-	env     Env
-	piped   string             // what is piped into the current program, as far as it is known
-	vars    map[string][]Value // possible values of variables
-	anyVars bool               // variables may have any value
-	funcs   map[string]bool
-	depth   int
-	owner   *Call // the current call
+// An analysis walks over a command and records in its [Script] what it finds.
+type analysis struct {
+	scope
+	piped string // what is piped into the current program, as far as it is known
+	depth int
+	owner *Call // the current call
+}
+
+func newAnalysis(s *Script, env Env, depth int) *analysis {
+	return &analysis{scope: scope{Script: s, env: env}, depth: depth}
 }
 
 // A Call is a program that a script runs, or may run.
@@ -134,13 +138,13 @@ type File struct {
 
 // Analyze analyzes a command.
 func Analyze(command string, env Env) *Script {
-	s := &Script{Text: command, env: env}
+	s := &Script{Text: command}
 	if env.Dir != "" {
 		s.Dirs = []string{env.Dir}
 	} else {
 		s.AnyDir = true
 	}
-	s.parse(command, "")
+	newAnalysis(s, env, 0).parse(command, "")
 	if len(command) > maxProved {
 		s.unprove("the command is too long to check")
 	}
@@ -191,7 +195,7 @@ func (s *Script) call(c *Call) {
 	s.Calls = append(s.Calls, c)
 }
 
-func (s *Script) use(f File) {
+func (s *analysis) use(f File) {
 	if len(s.Files) >= MaxFiles {
 		s.blur("it names too many files to check")
 		return
@@ -213,7 +217,7 @@ var (
 )
 
 // parse analyzes a text that a shell reads.
-func (s *Script) parse(text, via string) {
+func (s *analysis) parse(text, via string) {
 	if len(text) > MaxCommand || s.depth >= maxDepth {
 		s.blur("the command is too long or too deeply nested to check")
 		return
@@ -379,7 +383,7 @@ func scan(text string) (most int, clean bool) {
 }
 
 // guess handles a text that cannot be parsed: its words may be programs.
-func (s *Script) guess(text string) {
+func (s *analysis) guess(text string) {
 	clean := strings.NewReplacer(`\`, "", `"`, "", "'", "", "\\\n", "").Replace(text)
 	for part := range strings.FieldsFuncSeq(clean, func(r rune) bool { return strings.ContainsRune(";&|`\n(){}<>$!", r) }) {
 		var args []Word
@@ -396,13 +400,13 @@ func (s *Script) guess(text string) {
 }
 
 // stmts analyzes statements.
-func (s *Script) stmts(list []*syntax.Stmt, via string) {
+func (s *analysis) stmts(list []*syntax.Stmt, via string) {
 	for _, st := range list {
 		s.stmt(st, via)
 	}
 }
 
-func (s *Script) stmt(st *syntax.Stmt, via string) {
+func (s *analysis) stmt(st *syntax.Stmt, via string) {
 	if st == nil {
 		return
 	}
@@ -428,7 +432,7 @@ func (s *Script) stmt(st *syntax.Stmt, via string) {
 }
 
 // compound analyzes a compound command.
-func (s *Script) compound(cmd syntax.Command, via string) {
+func (s *analysis) compound(cmd syntax.Command, via string) {
 	switch c := cmd.(type) {
 	case *syntax.BinaryCmd:
 		s.stmt(c.X, via)
@@ -483,7 +487,7 @@ func (s *Script) compound(cmd syntax.Command, via string) {
 }
 
 // withoutDashes returns the statement that time runs, without the -- that ends its options.
-func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
+func (s *analysis) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 	if st == nil {
 		return nil
 	}
@@ -511,7 +515,7 @@ func (s *Script) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 
 // printed returns the output of a part of a pipeline, as far as it is contained in the
 // command: the arguments of echo and printf, and here-documents.
-func (s *Script) printed(st *syntax.Stmt) string {
+func (s *analysis) printed(st *syntax.Stmt) string {
 	var b strings.Builder
 	for _, r := range st.Redirs {
 		w := r.Hdoc
@@ -547,7 +551,7 @@ func (s *Script) printed(st *syntax.Stmt) string {
 }
 
 // inside analyzes the substitutions inside of a node.
-func (s *Script) inside(n syntax.Node) {
+func (s *analysis) inside(n syntax.Node) {
 	if n == nil {
 		return
 	}
@@ -581,7 +585,7 @@ func (s *Script) inside(n syntax.Node) {
 // and parses it again, and loses separators after a here-document; it also takes a line that
 // only starts with the delimiter for the end. A single here-document of one simple command is
 // clear.
-func (s *Script) checkDocuments(stmts []*syntax.Stmt) {
+func (s *analysis) checkDocuments(stmts []*syntax.Stmt) {
 	var documents []*syntax.Redirect
 	for _, st := range stmts {
 		syntax.Walk(st, func(n syntax.Node) bool {
@@ -654,7 +658,7 @@ func unquoted(w *syntax.Word) string {
 	return b.String()
 }
 
-func (s *Script) words(words ...*syntax.Word) {
+func (s *analysis) words(words ...*syntax.Word) {
 	for _, w := range words {
 		if w != nil && !isLit(w) {
 			s.inside(w)
@@ -684,7 +688,7 @@ func isInput(r *syntax.Redirect) bool {
 }
 
 // redirect records the file of a redirection. It returns the text of a here-document.
-func (s *Script) redirect(r *syntax.Redirect) *Word {
+func (s *analysis) redirect(r *syntax.Redirect) *Word {
 	s.words(r.Word, r.Hdoc)
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
 		s.unprove("it opens a file descriptor of its own")
@@ -733,7 +737,7 @@ func (s *Script) redirect(r *syntax.Redirect) *Word {
 }
 
 // document returns the text of a here-document.
-func (s *Script) document(r *syntax.Redirect) *Word {
+func (s *analysis) document(r *syntax.Redirect) *Word {
 	if r.Hdoc == nil {
 		return &Word{}
 	}
@@ -762,7 +766,7 @@ func (s *Script) document(r *syntax.Redirect) *Word {
 
 // device reports whether a redirection does not go to a file, but to a device or to the
 // network, which it records.
-func (s *Script) device(t, op string) bool {
+func (s *analysis) device(t, op string) bool {
 	switch t {
 	case "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero":
 		return true
@@ -795,7 +799,7 @@ func mayConnect(v Value) bool {
 }
 
 // simple analyzes a simple command.
-func (s *Script) simple(c *syntax.CallExpr, via string, input *Word) {
+func (s *analysis) simple(c *syntax.CallExpr, via string, input *Word) {
 	for _, a := range c.Assigns {
 		s.assignment(a)
 	}
@@ -814,7 +818,7 @@ func (s *Script) simple(c *syntax.CallExpr, via string, input *Word) {
 }
 
 // sub analyzes a word that a shell will parse.
-func (s *Script) sub(w Word, via string) {
+func (s *analysis) sub(w Word, via string) {
 	if w.Static() {
 		s.parse(w.Text(), via)
 		return
@@ -828,7 +832,7 @@ func (s *Script) sub(w Word, via string) {
 }
 
 // joined analyzes words that a shell reads as one text.
-func (s *Script) joined(args []Word, via string) {
+func (s *analysis) joined(args []Word, via string) {
 	var b strings.Builder
 	for _, a := range args {
 		if !a.Static() {
@@ -843,7 +847,7 @@ func (s *Script) joined(args []Word, via string) {
 }
 
 // run records that a program is run, and its known effects.
-func (s *Script) run(args []Word, via string, input *Word) {
+func (s *analysis) run(args []Word, via string, input *Word) {
 	if s.depth++; s.depth > 4*maxDepth {
 		s.blur("the command is too deeply nested to check")
 		s.depth--
@@ -910,10 +914,10 @@ func (s *Script) steered(program string) bool {
 }
 
 // arguments records words that may be files that are read or written.
-func (s *Script) arguments(c *Call, args []Word) { argumentsBut(s, c, args, nil) }
+func (s *analysis) arguments(c *Call, args []Word) { argumentsBut(s, c, args, nil) }
 
 // argumentsBut is like arguments, except for words for which but returns true.
-func argumentsBut(s *Script, c *Call, args []Word, but func(text string) bool) {
+func argumentsBut(s *analysis, c *Call, args []Word, but func(text string) bool) {
 	for i, a := range args {
 		if but != nil && a.Static() && but(a.Text()) {
 			continue
@@ -937,7 +941,7 @@ func argumentsBut(s *Script, c *Call, args []Word, but func(text string) bool) {
 }
 
 // chdir records a change of the working directory.
-func (s *Script) chdir(w Word) {
+func (s *analysis) chdir(w Word) {
 	s.use(File{Word: w, Kind: Read, Via: "cd", Loose: true})
 	if !w.Static() || s.AnyDir {
 		s.AnyDir = true
@@ -962,12 +966,12 @@ func (s *Script) chdir(w Word) {
 
 // parseGuess analyzes a text that a program may pass to a shell. It may not be a command: what is
 // found in it counts, but not that some of it is not understood.
-func (s *Script) parseGuess(text, via string) {
+func (s *analysis) parseGuess(text, via string) {
 	if s.depth >= maxDepth {
 		return
 	}
-	other := &Script{Text: text, env: s.env, Dirs: s.Dirs, AnyDir: s.AnyDir, depth: s.depth}
-	other.parse(text, via)
+	other := &Script{Text: text, Dirs: s.Dirs, AnyDir: s.AnyDir}
+	newAnalysis(other, s.env, s.depth).parse(text, via)
 	for _, c := range other.Calls {
 		c.Guess = true // it is not certain that it runs
 		s.call(c)

@@ -402,10 +402,15 @@ func tar(a *argv, args []Word, at int) {
 	creates, extracts, lists := false, false, false
 	for i, w := range args {
 		t := w.Text()
-		short := i == 0 && !strings.HasPrefix(t, "-") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--")
-		extracts = extracts || short && strings.Contains(t, "x") || strings.HasPrefix("--extract", t) && len(t) > 4 || t == "--get"
-		creates = creates || short && strings.Contains(t, "c") && i == 0 || strings.HasPrefix("--create", t) && len(t) > 4
-		lists = lists || short && strings.Contains(t, "t") && i == 0 || strings.HasPrefix("--list", t) && len(t) > 4
+		// is reports whether an option has a letter, or is the beginning of a name. Only the first
+		// one chooses what to do, but any may extract.
+		is := func(letter, name string, any bool) bool {
+			short := i == 0 && !strings.HasPrefix(t, "-") || strings.HasPrefix(t, "-") && !strings.HasPrefix(t, "--")
+			return short && (any || i == 0) && strings.Contains(t, letter) || len(t) > 4 && strings.HasPrefix(name, t)
+		}
+		extracts = extracts || is("x", "--extract", true) || t == "--get"
+		creates = creates || is("c", "--create", false)
+		lists = lists || is("t", "--list", false)
 		if !w.Static() {
 			c.Loose = true
 		}

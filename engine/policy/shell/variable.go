@@ -42,8 +42,17 @@ var variableClasses = sync.OnceValue(func() func(name string) string {
 
 func variableClass(name string) string { return variableClasses()(name) }
 
+// A scope holds the variables and functions of a command, and evaluates words with them.
+type scope struct {
+	*Script
+	env     Env
+	vars    map[string][]Value // possible values of variables
+	anyVars bool               // variables may have any value
+	funcs   map[string]bool
+}
+
 // declare finds the possible values of the variables of a text, and its functions.
-func (s *Script) declare(file *syntax.File) {
+func (s *scope) declare(file *syntax.File) {
 	if !slices.ContainsFunc(file.Stmts, mayDeclare) { // by far the most common case
 		return
 	}
@@ -106,7 +115,7 @@ func isText(w *syntax.Word) bool {
 
 // declarations is a walk over a text that records its assignments.
 type declarations struct {
-	s         *Script
+	s         *scope
 	sure      map[*syntax.Assign]bool
 	evaluates bool // something in it may evaluate a text
 }
@@ -249,7 +258,7 @@ func isNumeric(w *syntax.Word) bool {
 
 // findEvaluated finds texts that a shell evaluates: in arithmetic, a variable with the
 // text "a[$(x)]" runs x. A variable that is certainly a number does not.
-func (s *Script) findEvaluated(file *syntax.File) {
+func (s *scope) findEvaluated(file *syntax.File) {
 	const why = "a string in it may be evaluated as code"
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -318,7 +327,7 @@ func isAll(x syntax.ArithmExpr) bool {
 }
 
 // calculation records if an arithmetic expression uses something other than numbers.
-func (s *Script) calculation(x syntax.ArithmExpr, why string) {
+func (s *scope) calculation(x syntax.ArithmExpr, why string) {
 	if x == nil {
 		return
 	}
@@ -336,7 +345,7 @@ func (s *Script) calculation(x syntax.ArithmExpr, why string) {
 
 // isCalculable reports whether a word in an arithmetic expression is certainly a number,
 // or a variable that is one.
-func (s *Script) isCalculable(w *syntax.Word) bool {
+func (s *scope) isCalculable(w *syntax.Word) bool {
 	if len(w.Parts) == 0 {
 		return false
 	}
@@ -366,7 +375,7 @@ func (s *Script) isCalculable(w *syntax.Word) bool {
 }
 
 // isNumberVar reports whether a variable is certainly a number.
-func (s *Script) isNumberVar(name string) bool {
+func (s *scope) isNumberVar(name string) bool {
 	switch name {
 	case "RANDOM", "SECONDS", "LINENO", "EPOCHSECONDS", "UID", "EUID", "PPID", "SRANDOM", "BASHPID", "SHLVL":
 		return s.vars[name] == nil
@@ -381,13 +390,13 @@ func isLetterOrUnderscore(b byte) bool {
 
 // isCalculableVar reports whether a variable can be used in arithmetic: it is a number, or
 // it comes from the environment, which no command chooses.
-func (s *Script) isCalculableVar(name string) bool {
+func (s *scope) isCalculableVar(name string) bool {
 	return s.isNumberVar(name) || !s.anyVars && name != "" && isLetterOrUnderscore(name[0]) && s.vars[name] == nil
 }
 
 // declared records arguments of declare and similar builtins that may be evaluated: a
 // value with -i, or an index.
-func (s *Script) declared(n *syntax.DeclClause, why string) {
+func (s *scope) declared(n *syntax.DeclClause, why string) {
 	for _, a := range n.Args {
 		switch {
 		case a.Name == nil && a.Value != nil:
@@ -411,7 +420,7 @@ var changers = map[string]bool{
 
 // assigners records the variables that a builtin of the shell changes, also if it is
 // called through another. It reports whether the builtin evaluates some of its arguments.
-func (s *Script) assigners(args []*syntax.Word) (evaluates bool) {
+func (s *scope) assigners(args []*syntax.Word) (evaluates bool) {
 	if len(args) == 0 {
 		return false
 	}
@@ -483,7 +492,7 @@ func (s *Script) blurTextIf(yes bool) {
 }
 
 // builtinWords returns the words of a builtin, without "builtin" or "command" before it.
-func (s *Script) builtinWords(args []*syntax.Word) (words []Word) {
+func (s *scope) builtinWords(args []*syntax.Word) (words []Word) {
 	for i, a := range args {
 		w := s.eval(a)
 		if len(words) == 0 && (i > 0 && strings.HasPrefix(w.Text(), "-") || w.Static() && (w.Text() == "builtin" || w.Text() == "command")) {
@@ -496,7 +505,7 @@ func (s *Script) builtinWords(args []*syntax.Word) (words []Word) {
 
 // assigned records a word that names a changed variable: x, x=value, x[1], or an option
 // with it, such as -vx.
-func (s *Script) assigned(w Word) {
+func (s *scope) assigned(w Word) {
 	for _, v := range w.Values() {
 		var name []rune
 		known := v.Pat == nil
@@ -524,7 +533,7 @@ func (s *Script) assigned(w Word) {
 }
 
 // assignNumber records an assignment by an arithmetic operator.
-func (s *Script) assignNumber(op syntax.BinAritOperator, name string) {
+func (s *scope) assignNumber(op syntax.BinAritOperator, name string) {
 	switch op {
 	case syntax.Assgn, syntax.AddAssgn, syntax.SubAssgn, syntax.MulAssgn, syntax.QuoAssgn, syntax.RemAssgn, syntax.AndAssgn,
 		syntax.OrAssgn, syntax.XorAssgn, syntax.ShlAssgn, syntax.ShrAssgn:
@@ -532,7 +541,7 @@ func (s *Script) assignNumber(op syntax.BinAritOperator, name string) {
 	}
 }
 
-func (s *Script) assign(name string, v Value) {
+func (s *scope) assign(name string, v Value) {
 	if name == "" || s.vars == nil {
 		return
 	}
@@ -555,7 +564,7 @@ func (s *Script) assign(name string, v Value) {
 }
 
 // assignment records an assignment: some variables determine what programs run.
-func (s *Script) assignment(a *syntax.Assign) {
+func (s *analysis) assignment(a *syntax.Assign) {
 	if a.Value != nil {
 		s.words(a.Value)
 	}
@@ -583,7 +592,7 @@ func (s *Script) assignment(a *syntax.Assign) {
 }
 
 // setVar records that a program or the shell receives a variable.
-func (s *Script) setVar(name string, w Word) {
+func (s *analysis) setVar(name string, w Word) {
 	class := variableClass(name)
 	if class != "harmless" || !w.Static() {
 		s.unprove("it sets the variable " + name)

@@ -186,7 +186,7 @@ func plainText(w *syntax.Word) (text string, ok bool) {
 }
 
 // fields expands a word: braces and unquoted variables can make several words of one.
-func (s *Script) fields(w *syntax.Word) []Word {
+func (s *scope) fields(w *syntax.Word) []Word {
 	if text, ok := plainText(w); ok {
 		return []Word{Literal(text)}
 	}
@@ -211,7 +211,7 @@ func (s *Script) fields(w *syntax.Word) []Word {
 }
 
 // split splits a word at unquoted variables whose value contains spaces.
-func (s *Script) split(parts []syntax.WordPart, raw string) []Word {
+func (s *scope) split(parts []syntax.WordPart, raw string) []Word {
 	spaced := false
 	for i, p := range parts {
 		pe, ok := p.(*syntax.ParamExp)
@@ -281,13 +281,13 @@ func braces(parts []syntax.WordPart) (all [][]syntax.WordPart, ok bool) {
 }
 
 // eval returns the value of a word as a single word.
-func (s *Script) eval(w *syntax.Word) Word {
+func (s *scope) eval(w *syntax.Word) Word {
 	return s.evalParts(w.Parts, rawOf(w), true, false)
 }
 
 // evalParts evaluates the parts of a word. Here-documents are like text in double
 // quotes; expand is set if variables are replaced.
-func (s *Script) evalParts(parts []syntax.WordPart, raw string, expand, document bool) Word {
+func (s *scope) evalParts(parts []syntax.WordPart, raw string, expand, document bool) Word {
 	e := &evaluation{s: s, vals: []Value{{}}}
 	for i, p := range parts {
 		e.part(p, i == 0 && !document, document, expand)
@@ -297,7 +297,7 @@ func (s *Script) evalParts(parts []syntax.WordPart, raw string, expand, document
 
 // An evaluation is a word under construction.
 type evaluation struct {
-	s     *Script
+	s     *scope
 	vals  []Value
 	multi bool
 }
@@ -484,7 +484,7 @@ func plain(p *syntax.ParamExp) bool {
 }
 
 // variable returns the possible values of a variable, or nil if they are unknown.
-func (s *Script) variable(p *syntax.ParamExp) []Value {
+func (s *scope) variable(p *syntax.ParamExp) []Value {
 	if p.Param == nil || !plain(p) || s.anyVars {
 		return nil
 	}
@@ -654,7 +654,7 @@ func isNumber(s string) bool {
 // Split splits a text into words as a shell would. ok is false if not all of them are
 // known.
 func Split(text string) (words []string, ok bool) {
-	s := &Script{vars: map[string][]Value{}}
+	s := &scope{Script: &Script{}, vars: map[string][]Value{}}
 	for w, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).WordsSeq(strings.NewReader(text)) {
 		if err != nil {
 			return nil, false
