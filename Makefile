@@ -19,12 +19,12 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 9m
 
-.PHONY: help check took room tmux browser pictures fmt vet staticcheck rules cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate soak drift peers interop release programs packages shells site scoreboard bench bench-check clean
+.PHONY: help check took room tmux browser pictures fmt vet staticcheck rules types cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate soak drift peers interop release programs packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-CHECKS := fmt vet staticcheck rules cross jsonv2 stores fleet programs race
+CHECKS := fmt vet staticcheck rules types jsonv2 stores fleet programs race
 check: ## everything a change must pass: all the lines below down to race, with the seconds of each; TIMES=FILE gets the sum
 	@for part in $(CHECKS); do \
 		began=$$SECONDS; $(MAKE) --no-print-directory $$part || exit 1; echo "check: $$part took $$((SECONDS - began)) s"; \
@@ -47,7 +47,10 @@ staticcheck: ## staticcheck, from the module in tools/
 rules: ## the rules of this repository: import arrows, documentation, dependencies, links
 	go test -count=1 ./internal/house
 
-cross: ## link the command for linux, macOS and windows on amd64 and arm64, and vet every package for each other system
+types: ## check the types of all packages and their tests for the other systems, without compiling them
+	go run ./internal/typecheck $(filter-out $(shell go env GOHOSTOS)/$(shell go env GOHOSTARCH),$(PLATFORMS))
+
+cross: ## link the command for linux, macOS and windows on amd64 and arm64, and vet every package for each other system (for CI: make check only checks types)
 	@here=$$(go env GOHOSTOS)/$$(go env GOHOSTARCH); for platform in $(PLATFORMS); do \
 		echo "cross: $$platform"; \
 		export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
