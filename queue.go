@@ -29,6 +29,9 @@ type queue struct {
 	batch    []entry // taken from items; used only by the consumer
 	next     int
 	released int // before it, release has returned all blocks
+	decode   wire.Decoder
+
+	ahead wire.Decoder // used only by the producer
 
 	mu      sync.Mutex
 	items   []entry // after batch
@@ -63,12 +66,13 @@ var (
 	firstBlocks = sync.Pool{New: func() any { return &block{buf: make([]byte, 0, firstSize)} }}
 )
 
-// message returns the message, decoded if necessary.
-func (e entry) message() wire.Message {
+// message returns the message, decoded if necessary. more is how many entries that follow
+// it wait as well.
+func (e entry) message(d *wire.Decoder, more int) wire.Message {
 	if e.m != nil {
 		return e.m
 	}
-	m, err := wire.Decode(e.line)
+	m, err := d.Decode(e.line, more)
 	if err != nil {
 		var bad *wire.BadLine
 		errors.As(err, &bad) // Decode returns no other error
@@ -90,8 +94,11 @@ func newQueue(memory, total int64) *queue {
 // push adds a message that had size bytes on the wire. Its error is final: the queue or
 // the disk is full.
 func (q *queue) push(m wire.Message, size int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ahead = wire.Decoder{} // perhaps the end of a turn, after which it keeps no memory
 	err := q.add(entry{m: m}, int64(size)+entrySize)
-	q.flush()
+	q.wakeIfAny()
 	return err
 }
 
@@ -103,23 +110,25 @@ func (q *queue) push(m wire.Message, size int) error {
 // that both are at work.
 func (q *queue) pushLine(line []byte) error {
 	e := entry{line: line}
-	if q.behind() {
-		e = entry{m: e.message()}
-	}
-	return q.add(e, int64(len(line))+entrySize)
-}
-
-// behind reports whether the consumer is reading, and has much to read.
-func (q *queue) behind() bool {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.size > behindSize && !q.slow
+	if q.size > behindSize && !q.slow {
+		q.mu.Unlock()
+		e = entry{m: e.message(&q.ahead, manyLines)}
+		q.mu.Lock()
+	}
+	err := q.add(e, int64(len(line))+entrySize)
+	q.mu.Unlock()
+	return err
 }
 
 // flush wakes a waiting consumer if there is something to read.
 func (q *queue) flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.wakeIfAny()
+}
+
+func (q *queue) wakeIfAny() {
 	if len(q.items) > 0 || q.spill.size > 0 {
 		q.wake()
 	}
@@ -131,6 +140,7 @@ const (
 	firstSize  = 4 << 10  // initial memory of an idle queue
 	flushSize  = 64 << 10 // size of lines for which a consumer is not woken
 	behindSize = 2 << 20  // size of lines that a consumer decodes by itself
+	manyLines  = 64       // fewer than lines of that size usually are
 )
 
 // keep copies a line into the last block. The caller holds mu.
@@ -169,9 +179,8 @@ func (q *queue) unref(b *block) {
 	}
 }
 
+// add adds an entry, of whose line it keeps a copy. The caller holds mu.
 func (q *queue) add(e entry, n int64) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.closed != nil {
 		return nil // the consumer is gone
 	}
@@ -273,8 +282,12 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 			e := q.batch[q.next]
 			q.batch[q.next] = entry{block: e.block} // release returns the block
 			q.next++
-			m := e.message()
-			if q.next == len(q.batch) || e.m != nil {
+			m := e.message(&q.decode, len(q.batch)-q.next)
+			pauses := e.m != nil && !isLine(m)
+			if pauses {
+				q.decode = wire.Decoder{}
+			}
+			if pauses || q.next == len(q.batch) {
 				q.release()
 			}
 			return m, nil
@@ -287,7 +300,7 @@ func (q *queue) pop(ctx context.Context) (wire.Message, error) {
 		case err != nil:
 			return nil, err
 		case state == tookOne:
-			return e.message(), nil
+			return e.message(&q.decode, 0), nil
 		case state == tookBatch:
 			continue
 		}
@@ -347,6 +360,15 @@ func (q *queue) nextEntry() (e entry, state int, err error) {
 	}
 	q.waiting = true
 	return e, tookNone, nil
+}
+
+// isLine reports whether the reader queues messages of this type as lines.
+func isLine(m wire.Message) bool {
+	switch m.(type) {
+	case *wire.StreamEvent, *wire.Assistant, *wire.User:
+		return true
+	}
+	return false
 }
 
 // release returns the blocks of the part of the batch that was read. It is called at the

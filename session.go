@@ -271,10 +271,12 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	switch wire.PeekType(line) {
 	case "stream_event", "assistant", "user":
 		// These are only for the consumer, who decodes them.
-		s.midTurn.Store(true)
+		if !s.midTurn.Load() {
+			s.midTurn.Store(true)
+		}
 		return nil, s.in.pushLine(line)
 	}
-	m := entry{line: line}.message()
+	m := entry{line: line}.message(&s.in.ahead, 0)
 	switch m := m.(type) {
 	case *wire.ControlResponse:
 		s.handleResponse(&m.Response)

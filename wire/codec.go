@@ -811,7 +811,7 @@ func viaScratch(encode func(dst []byte) ([]byte, error)) ([]byte, error) {
 // cleared, as in a new value; null changes nothing, as usual in Go. It is one
 // function for all of them: a generic one makes the command a megabyte larger.
 func unmarshal(data []byte, v any) error {
-	d, err := scan(validUTF8(data))
+	d, err := scanValid(data)
 	if err != nil {
 		return fmt.Errorf("wire: %w: %s", err, excerpt(data))
 	}

@@ -70,7 +70,7 @@ func (u Unknown) MarshalJSON() ([]byte, error) { return appendRaw(nil, u.Raw) }
 
 // UnmarshalJSON keeps the value as it is.
 func (u *Unknown) UnmarshalJSON(data []byte) error {
-	d, err := scan(validUTF8(data))
+	d, err := scanValid(data)
 	if err != nil {
 		return fmt.Errorf("wire: %w: %s", err, excerpt(data))
 	}
@@ -99,22 +99,29 @@ func validUTF8(b []byte) []byte {
 // that is not, or is nested more than 10,000 levels deep, gives a [*BadLine] as
 // error. Decode does not keep line.
 func Decode(line []byte) (Message, error) {
-	text := trim(validUTF8(bytes.TrimPrefix(line, byteOrderMark)))
+	var d Decoder
+	return d.Decode(line, 0)
+}
+
+// Decode decodes one line, as the function [Decode] does. more is how many other lines of
+// the stream wait to be decoded: it gets memory for stream events ahead.
+func (d *Decoder) Decode(line []byte, more int) (Message, error) {
+	text := trim(bytes.TrimPrefix(line, byteOrderMark))
 	if len(text) == 0 {
 		return nil, badLine(line, int64(len(line)), errors.New("empty line"))
 	}
-	if e := decodeDelta(text); e != nil {
+	if e := d.delta(text, more); e != nil {
 		return e, nil
 	}
 	if a := decodeAssistant(text); a != nil {
 		return a, nil
 	}
-	d, err := scan(text)
+	parts, err := scanValid(text)
 	if err != nil {
 		return nil, badLine(line, int64(len(line)), err)
 	}
-	defer d.release()
-	return decodeMessage(d.root()), nil
+	defer parts.release()
+	return decodeMessage(parts.root()), nil
 }
 
 func decodeMessage(x item) Message {

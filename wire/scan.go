@@ -25,6 +25,7 @@ import (
 type doc struct {
 	src  []byte // the caller's
 	tape []node
+	wide bool // strings have characters beyond ASCII, or bytes that are not UTF-8
 }
 
 // A node is a value or the name of a member. Nodes are in the order of the text:
@@ -58,7 +59,7 @@ func scan(text []byte) (*doc, error) {
 		return nil, errSize // a node could not hold its place
 	}
 	d := docs.Get().(*doc)
-	d.tape = d.tape[:0]
+	d.tape, d.wide = d.tape[:0], false
 	end, err := d.value(text, skipSpace(text, 0), 0)
 	if err == nil && skipSpace(text, end) != len(text) {
 		err = errSyntax
@@ -69,6 +70,17 @@ func scan(text []byte) (*doc, error) {
 	}
 	d.src = text
 	return d, nil
+}
+
+// scanValid takes text apart and replaces bytes that are not UTF-8 by U+FFFD. They are
+// looked for only if a string has bytes beyond ASCII: nothing else in JSON has any.
+func scanValid(text []byte) (*doc, error) {
+	d, err := scan(text)
+	if err == nil && d.wide && !utf8.Valid(text) {
+		d.release()
+		return scan(validUTF8(text))
+	}
+	return d, err
 }
 
 func (d *doc) release() {
@@ -215,22 +227,31 @@ const (
 
 // string scans the string that begins at i and returns the index behind it.
 func (d *doc) string(b []byte, i int) (int, error) {
-	end, escaped, err := stringEnd(b, i)
-	if err != nil {
-		return 0, err
+	end, marks := stringEnd(b, i)
+	if end < 0 {
+		return 0, errSyntax
 	}
-	d.tape = append(d.tape, node{start: uint32(i), end: uint32(end), next: uint32(len(d.tape) + 1), escaped: escaped})
+	d.wide = d.wide || marks&wide != 0
+	d.tape = append(d.tape, node{start: uint32(i), end: uint32(end), next: uint32(len(d.tape) + 1), escaped: marks&escaped != 0})
 	return end, nil
 }
 
-// stringEnd returns the index behind the string that begins at i.
-func stringEnd(b []byte, i int) (end int, escaped bool, err error) {
+// Marks of a string.
+const (
+	escaped = 1 << iota // it has escapes
+	wide                // it, or what directly follows it, has bytes beyond ASCII
+)
+
+// stringEnd returns the index behind the string that begins at i, -1 if it is not valid.
+func stringEnd(b []byte, i int) (end int, marks uint8) {
+	var seen uint64 // all bytes that were looked at, joined by or
 	i++
 	for {
 		// Eight bytes at a time up to a quote, a backslash or a control
 		// character.
 		for run := i + 64; i+8 <= len(b); {
 			x := binary.LittleEndian.Uint64(b[i:])
+			seen |= x
 			quote, slash := x^(ones*'"'), x^(ones*'\\')
 			found := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*0x20)&^x) & highs
 			if found != 0 {
@@ -239,35 +260,41 @@ func stringEnd(b []byte, i int) (end int, escaped bool, err error) {
 			}
 			if i += 8; i >= run {
 				// A long piece of plain text: go by larger steps.
-				i += plain(b[i:])
+				n, more := plain(b[i:])
+				i += n
+				seen |= more
 				run = len(b)
 			}
 		}
 		if i >= len(b) {
-			return 0, false, errSyntax
+			return -1, 0
 		}
 		switch c := b[i]; {
 		case c == '"':
-			return i + 1, escaped, nil
+			if seen&highs != 0 {
+				marks |= wide
+			}
+			return i + 1, marks
 		case c == '\\':
-			escaped = true
+			marks |= escaped
 			if i+1 >= len(b) {
-				return 0, false, errSyntax
+				return -1, 0
 			}
 			switch b[i+1] {
 			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 				i += 2
 			case 'u':
 				if i+6 > len(b) || !isHex(b[i+2]) || !isHex(b[i+3]) || !isHex(b[i+4]) || !isHex(b[i+5]) {
-					return 0, false, errSyntax
+					return -1, 0
 				}
 				i += 6
 			default:
-				return 0, false, errSyntax
+				return -1, 0
 			}
 		case c < 0x20:
-			return 0, false, errSyntax
+			return -1, 0
 		default: // near the end of the text
+			seen |= uint64(c)
 			i++
 		}
 	}
@@ -275,8 +302,8 @@ func stringEnd(b []byte, i int) (end int, escaped bool, err error) {
 
 // plain returns how many bytes at the beginning of b surely belong to the inside of
 // a string: a multiple of 32, and at most four kilobytes, so that what is looked at
-// twice stays little.
-func plain(b []byte) int {
+// twice stays little. seen joins the bytes that it looked at by or.
+func plain(b []byte) (n int, seen uint64) {
 	b = b[:min(len(b), 4096)]
 	if n := bytes.IndexByte(b, '"'); n >= 0 {
 		b = b[:n]
@@ -285,7 +312,6 @@ func plain(b []byte) int {
 		b = b[:n]
 	}
 	const low = ones * 0x20
-	n := 0
 	for len(b) >= 32 {
 		p := (*[32]byte)(b)
 		w, x := binary.LittleEndian.Uint64(p[0:]), binary.LittleEndian.Uint64(p[8:])
@@ -293,10 +319,11 @@ func plain(b []byte) int {
 		if ((w-low)&^w|(x-low)&^x|(y-low)&^y|(z-low)&^z)&highs != 0 {
 			break // a control character is in there
 		}
+		seen |= w | x | y | z
 		b = b[32:]
 		n += 32
 	}
-	return n
+	return n, seen
 }
 
 // isPlain reports whether text is ASCII that needs no escape.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"strings"
+	"unicode/utf8"
 )
 
 // Nearly all lines of an answer are stream events and assistant messages that have
@@ -16,8 +18,28 @@ import (
 type cursor struct {
 	line []byte
 	i    int
+	wide bool   // a string before i may have bytes beyond ASCII
 	rest string // a copy of the line from a place on, empty before [cursor.keep]
 	from int
+}
+
+// valid reports whether the text before the cursor is UTF-8. Text that skip compared is.
+func (c *cursor) valid() bool { return !c.wide || utf8.Valid(c.line) }
+
+// string moves behind the string that comes next and returns it with its quotes, nil if
+// there is none.
+func (c *cursor) string() (quoted []byte, marks uint8) {
+	if c.i >= len(c.line) || c.line[c.i] != '"' {
+		return nil, 0
+	}
+	end, marks := stringEnd(c.line, c.i)
+	if end < 0 {
+		return nil, 0
+	}
+	quoted = c.line[c.i:end]
+	c.i = end
+	c.wide = c.wide || marks&wide != 0
+	return quoted, marks
 }
 
 // skip moves behind s if it is what comes next.
@@ -31,30 +53,20 @@ func (c *cursor) skip(s string) bool {
 
 // quoted reads a string that is not empty and has no escapes.
 func (c *cursor) quoted() []byte {
-	if c.i >= len(c.line) || c.line[c.i] != '"' {
+	text, marks := c.string()
+	if len(text) <= 2 || marks&escaped != 0 {
 		return nil
 	}
-	end, escaped, err := stringEnd(c.line, c.i)
-	if err != nil || escaped || end-c.i == 2 {
-		return nil
-	}
-	text := c.line[c.i+1 : end-1]
-	c.i = end
-	return text
+	return text[1 : len(text)-1]
 }
 
 // text reads a string.
 func (c *cursor) text() (s string, ok bool) {
-	if c.i >= len(c.line) || c.line[c.i] != '"' {
+	quoted, marks := c.string()
+	if quoted == nil {
 		return "", false
 	}
-	end, escaped, err := stringEnd(c.line, c.i)
-	if err != nil {
-		return "", false
-	}
-	quoted := c.line[c.i:end]
-	c.i = end
-	if escaped {
+	if marks&escaped != 0 {
 		return unescape(quoted)
 	}
 	return string(quoted[1 : len(quoted)-1]), true
@@ -79,12 +91,13 @@ func (c *cursor) count() (n int64, ok bool) {
 func (c *cursor) item(depth int, f func(x item) bool) bool {
 	d := docs.Get().(*doc)
 	defer d.release()
-	d.src, d.tape = c.line, d.tape[:0]
+	d.src, d.tape, d.wide = c.line, d.tape[:0], false
 	end, err := d.value(c.line, c.i, depth)
 	if err != nil {
 		return false
 	}
 	c.i = end
+	c.wide = c.wide || d.wide
 	return f(d.root())
 }
 
@@ -151,8 +164,49 @@ func (c *cursor) copyQuoted(dst *string) bool {
 	return true
 }
 
-// decodeDelta reads a stream event; nil means that the line is not a usual one.
-func decodeDelta(line []byte) *StreamEvent {
+// A Decoder decodes the lines of one stream, as [Decode] does. Stream events share strings
+// that repeat from line to line, such as the session id, and memory with those that follow
+// them closely: one that is kept can keep up to 15 others in memory. The zero value is ready
+// to use. A Decoder is not safe for concurrent use.
+type Decoder struct {
+	session, message string // of the last stream event
+	events           []StreamEvent
+	raw              []byte
+	text             strings.Builder
+}
+
+// together is how many stream events a [Decoder] puts into one piece of memory at most.
+const together = 16
+
+// take returns a copy of b that has no room behind it, in a piece of memory with room for
+// ahead times as much.
+func (d *Decoder) take(b []byte, ahead int) []byte {
+	if cap(d.raw)-len(d.raw) < len(b) {
+		d.raw = make([]byte, 0, len(b)*ahead)
+	}
+	n := len(d.raw)
+	d.raw = append(d.raw, b...)
+	return d.raw[n:len(d.raw):len(d.raw)]
+}
+
+// string returns b as a string, which [Decoder.room] has made room for.
+func (d *Decoder) string(b []byte) string {
+	n := d.text.Len()
+	d.text.Write(b)
+	return d.text.String()[n:]
+}
+
+// room makes room for strings of n bytes, and for ahead times as much.
+func (d *Decoder) room(n, ahead int) {
+	if d.text.Cap()-d.text.Len() < n {
+		d.text.Reset()
+		d.text.Grow(n * ahead)
+	}
+}
+
+// delta reads a stream event; nil means that the line is not a usual one. See
+// [Decoder.Decode] for more.
+func (d *Decoder) delta(line []byte, more int) *StreamEvent {
 	c := cursor{line: line}
 	if !c.skip(`{"type":"stream_event","event":`) || c.i >= len(line) || line[c.i] != '{' {
 		return nil
@@ -165,27 +219,53 @@ func decodeDelta(line []byte) *StreamEvent {
 	if !c.skip(",") {
 		return nil
 	}
-	c.keep()
-	var e StreamEvent
+	var session, uuid, message, timestamp []byte
 	seen, ok := c.members(eventLabels, func(k int) bool {
 		switch k {
 		case 0:
-			return c.copyQuoted(&e.SessionID)
+			session = c.quoted()
+			return session != nil
 		case 1:
 			return c.skip("null")
 		case 2:
-			return c.copyQuoted(&e.UUID)
+			uuid = c.quoted()
+			return uuid != nil
 		case 3:
-			return c.copyQuoted(&e.APIMessageID)
+			message = c.quoted()
+			return message != nil
 		default:
-			return c.copyQuoted(&e.Timestamp)
+			timestamp = c.quoted()
+			return timestamp != nil
 		}
 	})
-	if !ok || c.i != len(line) || seen&(1<<1) == 0 {
+	if !ok || c.i != len(line) || seen&(1<<1) == 0 || !c.valid() {
 		return nil
 	}
-	e.Event = bytes.Clone(event)
-	return &e
+	ahead := 1 + min(max(more, 0), together-1)
+	if len(d.events) == 0 {
+		d.events = make([]StreamEvent, ahead)
+	}
+	e := &d.events[0]
+	d.events = d.events[1:]
+	if len(event) > 1<<10 {
+		e.Event = bytes.Clone(event)
+	} else {
+		e.Event = d.take(event, ahead)
+	}
+	room := len(uuid) + len(timestamp)
+	if string(session) != d.session || string(message) != d.message {
+		room, ahead = room+len(session)+len(message), 1
+	}
+	d.room(room, ahead)
+	e.UUID, e.Timestamp = d.string(uuid), d.string(timestamp)
+	if string(session) != d.session {
+		d.session = d.string(session)
+	}
+	if string(message) != d.message {
+		d.message = d.string(message)
+	}
+	e.SessionID, e.APIMessageID = d.session, d.message
+	return e
 }
 
 // How the API begins an event that adds text.
@@ -195,11 +275,9 @@ const deltaType, deltaText = `{"type":"content_block_delta","index":`, `,"delta"
 func (c *cursor) plainDelta() bool {
 	start := c.i
 	if c.skip(deltaType) {
-		if _, ok := c.count(); ok && c.skip(deltaText) && c.i < len(c.line) && c.line[c.i] == '"' {
-			if end, _, err := stringEnd(c.line, c.i); err == nil {
-				if c.i = end; c.skip("}}") {
-					return true
-				}
+		if _, ok := c.count(); ok && c.skip(deltaText) {
+			if text, _ := c.string(); text != nil && c.skip("}}") {
+				return true
 			}
 		}
 	}
@@ -243,7 +321,7 @@ func decodeAssistant(line []byte) *Assistant {
 			return c.copyQuoted(&a.Timestamp)
 		}
 	})
-	if !ok || c.i != len(line) || seen&(1<<0) == 0 {
+	if !ok || c.i != len(line) || seen&(1<<0) == 0 || !c.valid() {
 		return nil
 	}
 	return &a.Assistant

@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // FuzzDelta compares the short way to read a stream event with the usual one: where
@@ -23,23 +25,77 @@ func FuzzDelta(f *testing.F) {
 		`,"parent_tool_use_id":null,"type":"result"}`,
 		`,"parent_tool_use_id":null}}`,
 		`,"parent_tool_use_id":null,}`,
+		`,"parent_tool_use_id":null,"uuid":"é","timestamp":"` + "\xff" + `"}`,
 	} {
 		f.Add([]byte(event + rest))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		short := decodeDelta(line)
+		short := new(Decoder).delta(line, 0)
 		if short == nil {
 			return
 		}
-		d, err := scan(line)
+		if !utf8.Valid(line) {
+			t.Fatalf("a stream event was read from %q, which is not UTF-8", line)
+		}
+		var d Decoder
+		for more := 2; more >= 0; more-- { // in memory that they share
+			if m := d.delta(line, more); !reflect.DeepEqual(m, short) {
+				t.Fatalf("%q\n alone %#v\n among others %#v", line, short, m)
+			}
+		}
+		parts, err := scan(line)
 		if err != nil {
 			t.Fatalf("a stream event was read from %q: %v", line, err)
 		}
-		defer d.release()
-		if usual := decodeMessage(d.root()); !reflect.DeepEqual(usual, Message(short)) {
+		defer parts.release()
+		if usual := decodeMessage(parts.root()); !reflect.DeepEqual(usual, Message(short)) {
 			t.Fatalf("%q\n short %#v\n usual %#v", line, short, usual)
 		}
 	})
+}
+
+// Events that share memory stay as they are when others are decoded, and when one of them
+// is changed in place or appended to.
+func TestDecoderKeepsEventsApart(t *testing.T) {
+	line := func(i int) []byte {
+		session, message := "s", "m"
+		if i%5 == 0 {
+			session, message = "another", ""
+		}
+		return fmt.Appendf(nil, `{"type":"stream_event","event":{"n":%d},"session_id":"%s","parent_tool_use_id":null,"uuid":"u%d","api_message_id":"m%s","timestamp":"t%d"}`, i, session, i, message, i)
+	}
+	var d Decoder
+	var got []*StreamEvent
+	for i := range 100 {
+		m, err := d.Decode(line(i), 99-i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := m.(*StreamEvent)
+		got = append(got, e)
+		_ = append(e.Event, "and more"...)
+	}
+	got[3].Event[1] = '?'
+	for i, e := range got {
+		if i == 3 {
+			continue
+		}
+		if want, _ := Decode(line(i)); !reflect.DeepEqual(e, want) {
+			t.Errorf("event %d is %#v, want %#v", i, e, want)
+		}
+	}
+}
+
+// Decoding stream events of a backlog allocates much less than once for each of them.
+func TestDecoderSharesMemory(t *testing.T) {
+	line := []byte(`{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"é"}},"session_id":"s","parent_tool_use_id":null,"uuid":"a35c3d0c"}`)
+	var d Decoder
+	if n := testing.AllocsPerRun(1000, func() { d.Decode(line, 100) }); n > 0.5 {
+		t.Errorf("%v allocations for an event of many", n)
+	}
+	if n := testing.AllocsPerRun(1000, func() { d.Decode(line, 0) }); n > 3 {
+		t.Errorf("%v allocations for one event", n)
+	}
 }
 
 // FuzzAssistant does so for assistant messages.
@@ -155,7 +211,7 @@ func TestShortWay(t *testing.T) {
 	} {
 		line := strings.Replace(c.line, c.old, c.new, 1)
 		var got Message
-		if d := decodeDelta([]byte(line)); d != nil {
+		if d := new(Decoder).delta([]byte(line), 0); d != nil {
 			got = d
 		}
 		if a := decodeAssistant([]byte(line)); a != nil {

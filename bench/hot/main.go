@@ -266,8 +266,9 @@ func holdTurns(before, n int) error {
 
 func decode(n int, line string) error {
 	text := []byte(line)
-	for range n {
-		if _, err := wire.Decode(text); err != nil {
+	var d wire.Decoder
+	for i := range n {
+		if _, err := d.Decode(text, n-1-i); err != nil {
 			return err
 		}
 	}
