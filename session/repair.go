@@ -22,7 +22,7 @@ type Effect int
 const (
 	EffectNone    Effect = iota // there is no intent: it did not run
 	EffectUnknown               // there is an intent and no outcome: it ran once, in part, or not at all
-	EffectDone                  // there is an outcome: it ran once, to its end
+	EffectDone                  // there is an outcome: it ended, and ran once at most
 )
 
 // String returns none, unknown or done.
@@ -186,7 +186,7 @@ const (
 	toldNone    = "[Tool call interrupted: the agent stopped before this call began. It did not run and changed nothing. Make the call again if it is still wanted.]"
 	toldUnknown = "[Tool call interrupted, outcome unknown: the agent stopped while this call ran. It may have taken effect in full, in part or not at all, and it was not run again. Find out before you repeat it.]"
 	toldDone    = "[Tool call interrupted: the agent stopped after this call had run to its end and before its result was kept. It took effect once. Do not repeat it.]"
-	toldFailed  = "[Tool call interrupted: the agent stopped after this call had failed and before its result was kept. It ran once.]"
+	toldFailed  = "[Tool call interrupted: the agent stopped after this call had failed and before its result was kept. It may have taken effect in part or not at all, and it was not run again.]"
 )
 
 // Repair completes a conversation whose process died during calls: it adds a tool_result for
