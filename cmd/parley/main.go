@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 
+	_ "github.com/parley-go/parley/internal/hugeheap" // for its effect
 	"github.com/parley-go/parley/parleytest/peer"
 )
 

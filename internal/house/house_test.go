@@ -45,7 +45,7 @@ var arrows = map[string][]string{
 	"acp":            {"hub", "acp/...", "internal/rawjson"},
 	"acp/...":        {},
 	"remote":         {"transport"},
-	"cmd/parley":     {".", "hub/...", "acp", "remote", "serve", "console", "terminal", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling", "internal/cli"},
+	"cmd/parley":     {".", "hub/...", "acp", "remote", "serve", "console", "terminal", "agent", "parleytest", "conformance", "internal/otlp", "internal/spelling", "internal/cli", "internal/hugeheap"},
 	"serve":          {".", "hub", "hub/...", "remote", "session", "transport", "wire", "console", "internal/worktree"},
 	"console":        {},
 	"terminal":       {".", "hub", "session", "wire", "internal/spelling", "internal/rawjson"},
@@ -78,6 +78,7 @@ var arrows = map[string][]string{
 	// Programs that scripts use, and this package.
 	"internal/gate":      {},
 	"internal/house":     {},
+	"internal/hugeheap":  {},
 	"internal/loopback":  {},
 	"internal/drift":     {},
 	"internal/mutate":    {},
