@@ -509,6 +509,19 @@ func (o *Options) check() error {
 	bad := func(option, format string, args ...any) error {
 		return &OptionError{option, fmt.Sprintf(format, args...)}
 	}
+	for _, check := range []func(badOption) error{o.checkSession, o.checkTexts, o.checkThinking, o.checkBounds, o.checkNames, o.checkDefinitions, o.checkText} {
+		if err := check(bad); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// badOption returns the error about an option.
+type badOption func(option, format string, args ...any) error
+
+// checkSession rejects options about permissions and the session that contradict each other.
+func (o *Options) checkSession(bad badOption) error {
 	switch {
 	case o.CanUseTool != nil && o.PermissionPromptTool != "":
 		return bad("PermissionPromptTool", "cannot be combined with CanUseTool: only one can be asked")
@@ -530,6 +543,13 @@ func (o *Options) check() error {
 		return bad("SessionStore", "cannot be combined with NoPersistence: there would be nothing to copy")
 	case o.SessionStore != nil && o.Checkpoints:
 		return bad("SessionStore", "cannot be combined with Checkpoints: the store keeps no files")
+	}
+	return nil
+}
+
+// checkTexts rejects contradictions between texts, settings and callbacks.
+func (o *Options) checkTexts(bad badOption) error {
+	switch {
 	case o.SystemPrompt != "" && o.SystemPromptParts != nil:
 		return bad("SystemPromptParts", "cannot be combined with SystemPrompt")
 	case o.SystemPromptFile != "" && (o.SystemPrompt != "" || o.SystemPromptParts != nil):
@@ -550,6 +570,15 @@ func (o *Options) check() error {
 		return bad("OutputSchema", "is not a JSON object")
 	case o.AllSkills && o.Skills != nil:
 		return bad("AllSkills", "cannot be combined with Skills")
+	case o.PluginsInStart && len(o.Plugins) == 0:
+		return bad("PluginsInStart", "needs Plugins")
+	}
+	return nil
+}
+
+// checkThinking rejects a mode that lacks what it needs, and amounts that are none.
+func (o *Options) checkThinking(bad badOption) error {
+	switch {
 	case o.Thinking.Mode != "" && o.Thinking.Mode != ThinkingAdaptive && o.Thinking.Mode != ThinkingBudget && o.Thinking.Mode != ThinkingDisabled:
 		return bad("Thinking", "there is no mode %q", o.Thinking.Mode)
 	case o.Thinking.Mode == ThinkingBudget && o.Thinking.Budget <= 0:
@@ -564,13 +593,6 @@ func (o *Options) check() error {
 		return bad("MaxBudgetUSD", "%v is not an amount", o.MaxBudgetUSD)
 	case o.TaskBudget < 0:
 		return bad("TaskBudget", "cannot be negative")
-	case o.PluginsInStart && len(o.Plugins) == 0:
-		return bad("PluginsInStart", "needs Plugins")
-	}
-	for _, check := range []func(func(string, string, ...any) error) error{o.checkBounds, o.checkNames, o.checkText} {
-		if err := check(bad); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -581,7 +603,7 @@ func object(text json.RawMessage) bool {
 }
 
 // checkBounds rejects bounds that cannot be met. A negative IdleTimeout means no bound.
-func (o *Options) checkBounds(bad func(option, format string, args ...any) error) error {
+func (o *Options) checkBounds(bad badOption) error {
 	for _, b := range []struct {
 		option string
 		value  int64
@@ -603,7 +625,7 @@ func (o *Options) checkBounds(bad func(option, format string, args ...any) error
 }
 
 // checkNames rejects names that would mean something else on the command line.
-func (o *Options) checkNames(bad func(option, format string, args ...any) error) error {
+func (o *Options) checkNames(bad badOption) error {
 	for _, name := range slices.Sorted(maps.Keys(o.MCPServers)) {
 		if o.MCPServers[name] == nil {
 			return bad("MCPServers", "server %q is nil", name)
@@ -666,6 +688,11 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 			}
 		}
 	}
+	return nil
+}
+
+// checkDefinitions rejects agents, plugins and hooks that are incomplete.
+func (o *Options) checkDefinitions(bad badOption) error {
 	for _, name := range slices.Sorted(maps.Keys(o.Agents)) {
 		if name == "" || o.Agents[name] == nil {
 			return bad("Agents", "the agent %q has no name or no definition", name)
@@ -691,7 +718,7 @@ func (o *Options) checkNames(bad func(option, format string, args ...any) error)
 }
 
 // checkText rejects text that the system or its shell would mangle.
-func (o *Options) checkText(bad func(option, format string, args ...any) error) error {
+func (o *Options) checkText(bad badOption) error {
 	type text struct{ option, value string }
 	ids := []text{{"Resume", o.Resume}, {"SessionID", o.SessionID}, {"ResumeAt", o.ResumeAt}, {"ResumeDropsTurn", o.ResumeDropsTurn}}
 	for _, t := range ids {

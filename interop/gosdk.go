@@ -348,75 +348,33 @@ func goOptions(job *Job, r *report) (*parley.Options, error) {
 // goOption sets the equivalent of an option of the TypeScript SDK.
 func goOption(o *parley.Options, name string, raw json.RawMessage) error {
 	set := func(v any) error { return json.Unmarshal(raw, v) }
+	plain := map[string]any{
+		"model": &o.Model, "effort": &o.Effort, "tools": &o.Tools, "allowedTools": &o.AllowedTools, "disallowedTools": &o.DisallowedTools,
+		"mcpServers": &o.MCPServers, "strictMcpConfig": &o.StrictMCPConfig, "agents": &o.Agents, "permissionMode": &o.PermissionMode,
+		"allowDangerouslySkipPermissions": &o.AllowBypass, "cwd": &o.Cwd, "additionalDirectories": &o.AddDirs, "settingSources": &o.SettingSources,
+		"settings": &o.Settings, "resume": &o.Resume, "continue": &o.Continue, "forkSession": &o.Fork, "sessionId": &o.SessionID, "resumeSessionAt": &o.ResumeAt,
+		"maxTurns": &o.MaxTurns, "maxBudgetUsd": &o.MaxBudgetUSD, "includePartialMessages": &o.PartialMessages, "enableFileCheckpointing": &o.Checkpoints,
+	}
+	if v := plain[name]; v != nil {
+		return set(v)
+	}
 	switch name {
-	case "model":
-		return set(&o.Model)
 	case "fallbackModel":
-		var s string
-		if err := set(&s); err != nil {
-			return err
-		}
-		o.FallbackModels = []string{s}
-	case "effort":
-		return set(&o.Effort)
+		o.FallbackModels = make([]string, 1)
+		return set(&o.FallbackModels[0])
 	case "systemPrompt":
 		if set(&o.SystemPrompt) == nil {
 			return nil
 		}
 		var preset struct{ Type, Preset, Append string }
-		if err := set(&preset); err != nil {
-			return err
-		}
-		o.KeepSystemPrompt = true
-		o.AppendSystemPrompt = preset.Append
-	case "tools":
-		return set(&o.Tools)
-	case "allowedTools":
-		return set(&o.AllowedTools)
-	case "disallowedTools":
-		return set(&o.DisallowedTools)
-	case "mcpServers":
-		return set(&o.MCPServers)
-	case "strictMcpConfig":
-		return set(&o.StrictMCPConfig)
-	case "agents":
-		return set(&o.Agents)
-	case "permissionMode":
-		return set(&o.PermissionMode)
-	case "allowDangerouslySkipPermissions":
-		return set(&o.AllowBypass)
-	case "cwd":
-		return set(&o.Cwd)
-	case "additionalDirectories":
-		return set(&o.AddDirs)
-	case "settingSources":
-		return set(&o.SettingSources)
-	case "settings":
-		o.Settings = raw
-	case "resume":
-		return set(&o.Resume)
-	case "continue":
-		return set(&o.Continue)
-	case "forkSession":
-		return set(&o.Fork)
-	case "sessionId":
-		return set(&o.SessionID)
-	case "resumeSessionAt":
-		return set(&o.ResumeAt)
-	case "maxTurns":
-		return set(&o.MaxTurns)
-	case "maxBudgetUsd":
-		return set(&o.MaxBudgetUSD)
+		err := set(&preset)
+		o.KeepSystemPrompt, o.AppendSystemPrompt = true, preset.Append
+		return err
 	case "outputFormat":
 		var format struct{ Schema json.RawMessage }
-		if err := set(&format); err != nil {
-			return err
-		}
+		err := set(&format)
 		o.OutputSchema = format.Schema
-	case "includePartialMessages":
-		return set(&o.PartialMessages)
-	case "enableFileCheckpointing":
-		return set(&o.Checkpoints)
+		return err
 	case "extraArgs":
 		var args map[string]*string
 		if err := set(&args); err != nil {
@@ -429,8 +387,7 @@ func goOption(o *parley.Options, name string, raw json.RawMessage) error {
 				o.ExtraArgs[flag] = *v
 			}
 		}
-	default:
-		return errors.New("the driver does not know it")
+		return nil
 	}
-	return nil
+	return errors.New("the driver does not know it")
 }

@@ -57,108 +57,92 @@ func sessions(ctx context.Context, p *process, args []string) error {
 	}
 	c := &sessionsCommand{p: p, store: store, cwd: cwd, all: *all, json: *asJSON}
 	verb, words := listOr(words)
-	need := func(n, most int, usage string) error {
-		if len(words) < n || most >= 0 && len(words) > most {
-			return usagef("usage: parley sessions %s", usage)
+	print := func(text string, err error) error {
+		if err == nil {
+			_, err = fmt.Fprintln(p.stdout, text)
 		}
-		return nil
-	}
-	id := ""
-	if slices.Contains([]string{"show", "rename", "tag", "fork", "delete", "export"}, verb) && len(words) > 0 && verb != "delete" {
-		if id, err = c.find(ctx, words[0]); err != nil {
-			return err
-		}
-	}
-	switch verb {
-	case "list":
-		if err := need(0, 0, "[flags]"); err != nil {
-			return err
-		}
-		if *offset < 0 || *limit < 0 {
-			return usagef("--limit and --offset must be 0 or more")
-		}
-		return c.list(ctx, *offset, *limit)
-	case "show":
-		if err := need(1, 1, "show ID"); err != nil {
-			return err
-		}
-		return c.show(ctx, id, *agent, *system)
-	case "rename":
-		if err := need(2, -1, "rename ID TITLE"); err != nil {
-			return err
-		}
-		return session.Rename(ctx, store, id, strings.Join(words[1:], " "), nil)
-	case "tag":
-		if err := need(1, 2, "tag ID [TAG]"); err != nil {
-			return err
-		}
-		return session.Tag(ctx, store, id, strings.Join(words[1:], " "), nil)
-	case "fork":
-		if err := need(1, 1, "fork ID [--up-to UUID] [--title TITLE]"); err != nil {
-			return err
-		}
-		forked, err := session.Fork(ctx, store, id, &session.ForkOptions{UpTo: *upTo, Title: *title})
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(p.stdout, forked)
 		return err
-	case "delete":
-		if err := need(1, -1, "delete ID…"); err != nil {
-			return err
+	}
+	id := "" // of the session that the first word names
+	verbs := []struct {
+		name  string
+		usage string
+		least int
+		most  int  // words; -1 means any number
+		known bool // the first word names a session
+		run   func() error
+	}{
+		{"list", "[flags]", 0, 0, false, func() error {
+			if *offset < 0 || *limit < 0 {
+				return usagef("--limit and --offset must be 0 or more")
+			}
+			return c.list(ctx, *offset, *limit)
+		}},
+		{"show", "show ID", 1, 1, true, func() error { return c.show(ctx, id, *agent, *system) }},
+		{"rename", "rename ID TITLE", 2, -1, true, func() error { return session.Rename(ctx, store, id, strings.Join(words[1:], " "), nil) }},
+		{"tag", "tag ID [TAG]", 1, 2, true, func() error { return session.Tag(ctx, store, id, strings.Join(words[1:], " "), nil) }},
+		{"fork", "fork ID [--up-to UUID] [--title TITLE]", 1, 1, true, func() error {
+			return print(session.Fork(ctx, store, id, &session.ForkOptions{UpTo: *upTo, Title: *title}))
+		}},
+		{"delete", "delete ID…", 1, -1, false, func() error { return c.delete(ctx, words) }},
+		{"export", "export ID [FILE]", 1, 2, true, func() error { return c.export(ctx, id, words[1:]) }},
+		{"import", "import FILE", 1, 1, false, func() error { return print(c.load(ctx, words[0])) }},
+		{"compress", "compress [--older-than DAYS]", 0, 0, false, func() error {
+			if *days < 0 {
+				return usagef("--older-than must be 0 days or more")
+			}
+			did, err := store.Pack(ctx, time.Now().AddDate(0, 0, -*days))
+			return print(fmt.Sprintf("%d sessions compressed, %s to %s", did.Sessions, bytesText(did.Before), bytesText(did.After)), err)
+		}},
+	}
+	var names []string
+	for _, v := range verbs {
+		if names = append(names, v.name); v.name != verb {
+			continue
 		}
-		var ids []string // delete all of them or, if one is unknown, none
-		for _, w := range words {
-			id, err := c.find(ctx, w)
-			if err != nil {
+		if len(words) < v.least || v.most >= 0 && len(words) > v.most {
+			return usagef("usage: parley sessions %s", v.usage)
+		}
+		if v.known {
+			if id, err = c.find(ctx, words[0]); err != nil {
 				return err
 			}
-			ids = append(ids, id)
 		}
-		for _, id := range ids {
-			if err := session.Delete(ctx, store, id, nil); err != nil {
-				return explain(id, err)
-			}
-		}
-		return nil
-	case "export":
-		if err := need(1, 2, "export ID [FILE]"); err != nil {
-			return err
-		}
-		return c.export(ctx, id, words[1:])
-	case "import":
-		if err := need(1, 1, "import FILE"); err != nil {
-			return err
-		}
-		file, err := os.Open(words[0])
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		id, err := session.Import(ctx, store, file, &session.ImportOptions{Cwd: cwd})
-		if errors.Is(err, session.ErrExists) {
-			return errors.New("a session with that id exists already; to replace it, delete it first")
-		}
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(p.stdout, id)
-		return err
-	case "compress":
-		if err := need(0, 0, "compress [--older-than DAYS]"); err != nil {
-			return err
-		}
-		if *days < 0 {
-			return usagef("--older-than must be 0 days or more")
-		}
-		did, err := store.Pack(ctx, time.Now().AddDate(0, 0, -*days))
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(p.stdout, "%d sessions compressed, %s to %s\n", did.Sessions, bytesText(did.Before), bytesText(did.After))
-		return err
+		return v.run()
 	}
-	return unknownVerb(verb, "list", "show", "rename", "tag", "fork", "delete", "export", "import", "compress")
+	return unknownVerb(verb, names...)
+}
+
+// delete deletes all of the sessions or, if one is unknown, none.
+func (c *sessionsCommand) delete(ctx context.Context, words []string) error {
+	var ids []string
+	for _, w := range words {
+		id, err := c.find(ctx, w)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		if err := session.Delete(ctx, c.store, id, nil); err != nil {
+			return explain(id, err)
+		}
+	}
+	return nil
+}
+
+// load adds the session in a file, and returns its id.
+func (c *sessionsCommand) load(ctx context.Context, name string) (string, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	id, err := session.Import(ctx, c.store, file, &session.ImportOptions{Cwd: c.cwd})
+	if errors.Is(err, session.ErrExists) {
+		err = errors.New("a session with that id exists already; to replace it, delete it first")
+	}
+	return id, err
 }
 
 // sessionFiles returns the sessions of this user and the working directory.

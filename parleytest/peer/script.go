@@ -301,128 +301,135 @@ func (p *parser) step(line int, text string) (*step, error) {
 	}
 	word, rest, _ := strings.Cut(text, " ")
 	rest = strings.TrimSpace(rest)
-	var err error
 	switch word {
-	case "param":
-		name, value, _ := strings.Cut(rest, " ")
-		if !isName(name) {
-			return nil, p.errorf(line, "param wants a name and a value, got %q", rest)
-		}
-		if _, dup := p.script.params[name]; dup {
-			return nil, p.errorf(line, "parameter %s is given twice", name)
-		}
-		if over, ok := p.script.overrides[name]; ok {
-			value = over
-		}
-		p.script.params[name] = strings.TrimSpace(value)
-		p.known[name] = true
-		return nil, nil
-	case "argv":
+	case "param", "argv":
+		return nil, p.header(line, word, rest)
+	case "on", "repeat", "unordered":
+		return st, p.opened(st, word, rest)
+	}
+	return st, p.action(st, word, rest)
+}
+
+// header parses a line that is not a step: a parameter or the arguments.
+func (p *parser) header(line int, word, rest string) error {
+	if word == "argv" {
 		if err := json.Unmarshal([]byte(rest), &p.script.Argv); err != nil {
-			return nil, p.errorf(line, "argv wants a JSON array of strings: %v", err)
+			return p.errorf(line, "argv wants a JSON array of strings: %v", err)
 		}
-		return nil, nil
+		return nil
+	}
+	name, value, _ := strings.Cut(rest, " ")
+	if !isName(name) {
+		return p.errorf(line, "param wants a name and a value, got %q", rest)
+	}
+	if _, dup := p.script.params[name]; dup {
+		return p.errorf(line, "parameter %s is given twice", name)
+	}
+	if over, ok := p.script.overrides[name]; ok {
+		value = over
+	}
+	p.script.params[name] = strings.TrimSpace(value)
+	p.known[name] = true
+	return nil
+}
+
+// action parses a step that acts at once, and has no block.
+func (p *parser) action(st *step, word, rest string) (err error) {
+	wrong := func(format string, args ...any) error { return p.errorf(st.line, format, args...) }
+	switch word {
 	case "raw":
 		st.op = opRaw
 		if name, ok := strings.CutPrefix(rest, "@"); ok {
 			blob, ok := p.blobs[name]
-			if !ok {
-				return nil, p.errorf(line, "no section %q", name)
+			if st.str = string(blob); !ok {
+				return wrong("no section %q", name)
 			}
-			st.str = string(blob)
-			break
-		}
-		if st.str, err = strconv.Unquote(rest); err != nil {
-			return nil, p.errorf(line, "raw wants a quoted string, as in Go, or @section")
+		} else if st.str, err = strconv.Unquote(rest); err != nil {
+			return wrong("raw wants a quoted string, as in Go, or @section")
 		}
 	case "stderr":
 		st.op = opStderr
 		if st.str, err = p.quoted(rest); err != nil {
-			return nil, p.errorf(line, "stderr: %v", err)
+			return wrong("stderr: %v", err)
 		}
 		if !strings.HasPrefix(rest, `"`) {
 			st.str += "\n"
 		}
 	case "wait", "timeout":
-		st.op = opWait
-		if word == "timeout" {
-			st.op = opTimeout
-		}
+		st.op = map[string]op{"wait": opWait, "timeout": opTimeout}[word]
 		if st.dur, err = time.ParseDuration(p.expand(rest)); err != nil || st.dur < 0 {
-			return nil, p.errorf(line, "%s wants a duration such as 50ms, got %q", word, rest)
+			return wrong("%s wants a duration such as 50ms, got %q", word, rest)
 		}
 	case "exit":
 		st.op = opExit
 		if st.n, err = strconv.Atoi(p.expand(rest)); err != nil || st.n < 0 || st.n > 255 {
-			return nil, p.errorf(line, "exit wants a status from 0 to 255, got %q", rest)
+			return wrong("exit wants a status from 0 to 255, got %q", rest)
 		}
 	case "ignore", "refuse":
-		st.op = opIgnore
-		if word == "refuse" {
-			st.op = opRefuse
-		}
-		if st.frame, err = p.pattern(line, rest, false); err != nil {
-			return nil, err
-		}
+		st.op = map[string]op{"ignore": opIgnore, "refuse": opRefuse}[word]
+		st.frame, err = p.pattern(st.line, rest, false)
+		return err
 	case "others":
 		st.op, st.word = opOthers, rest
 		if rest != "refuse" && rest != "skip" && rest != "keep" {
-			return nil, p.errorf(line, "others wants refuse, skip or keep, got %q", rest)
-		}
-	case "on":
-		st.op = opOn
-		if st.frame, err = p.pattern(line, rest, true); err != nil {
-			return nil, err
-		}
-		if st.body, err = p.sub(line); err != nil {
-			return nil, err
-		}
-		if anyStep(st.body, func(b *step) bool { return b.op == opOn }) {
-			return nil, p.errorf(line, "on inside on")
-		}
-	case "repeat":
-		st.op = opRepeat
-		if st.n, err = strconv.Atoi(p.expand(rest)); err != nil || st.n < 0 {
-			return nil, p.errorf(line, "repeat wants a number, got %q", rest)
-		}
-		p.known["i"] = true
-		if st.body, err = p.sub(line); err != nil {
-			return nil, err
-		}
-	case "unordered":
-		st.op = opUnordered
-		if rest != "" {
-			return nil, p.errorf(line, "unordered takes no argument")
-		}
-		body, err := p.sub(line)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range body {
-			switch {
-			case b.op == opExpect && !b.optional:
-				st.branches = append(st.branches, []*step{b})
-			case len(st.branches) == 0:
-				return nil, p.errorf(b.line, "unordered starts with an expectation")
-			default:
-				last := len(st.branches) - 1
-				st.branches[last] = append(st.branches[last], b)
-			}
+			return wrong("others wants refuse, skip or keep, got %q", rest)
 		}
 	case "close":
-		st.op = opClose
-		if rest != "" {
-			return nil, p.errorf(line, "close takes no argument")
+		if st.op = opClose; rest != "" {
+			return wrong("close takes no argument")
 		}
 	case "signal":
 		st.op, st.word = opSignal, strings.TrimPrefix(rest, "SIG")
 		if !slices.Contains([]string{"INT", "TERM", "KILL"}, st.word) {
-			return nil, p.errorf(line, "signal wants INT, TERM or KILL, got %q", rest)
+			return wrong("signal wants INT, TERM or KILL, got %q", rest)
 		}
 	default:
-		return nil, p.errorf(line, "unknown step %q", word)
+		return wrong("unknown step %q", word)
 	}
-	return st, nil
+	return nil
+}
+
+// opened parses a step that opens a block, and the block.
+func (p *parser) opened(st *step, word, rest string) (err error) {
+	switch word {
+	case "on":
+		st.op = opOn
+		if st.frame, err = p.pattern(st.line, rest, true); err != nil {
+			return err
+		}
+	case "repeat":
+		st.op = opRepeat
+		if st.n, err = strconv.Atoi(p.expand(rest)); err != nil || st.n < 0 {
+			return p.errorf(st.line, "repeat wants a number, got %q", rest)
+		}
+		p.known["i"] = true
+	case "unordered":
+		if st.op = opUnordered; rest != "" {
+			return p.errorf(st.line, "unordered takes no argument")
+		}
+	}
+	body, err := p.sub(st.line)
+	if err != nil {
+		return err
+	}
+	if word == "on" && anyStep(body, func(b *step) bool { return b.op == opOn }) {
+		return p.errorf(st.line, "on inside on")
+	}
+	if word != "unordered" {
+		st.body = body
+		return nil
+	}
+	for _, b := range body {
+		switch last := len(st.branches) - 1; {
+		case b.op == opExpect && !b.optional:
+			st.branches = append(st.branches, []*step{b})
+		case last < 0:
+			return p.errorf(b.line, "unordered starts with an expectation")
+		default:
+			st.branches[last] = append(st.branches[last], b)
+		}
+	}
+	return nil
 }
 
 // expectation parses the text after "<".

@@ -138,55 +138,7 @@ func wild(p, s string, start bool) verdict {
 				return missed
 			}
 		case '*':
-			stars := 1
-			for stars < len(p) && p[stars] == '*' {
-				stars++
-			}
-			rest := p[stars:]
-			slashes := false // the star may match slashes
-			if stars > 1 && start && (rest == "" || rest[0] == '/' || strings.HasPrefix(rest, `\/`)) {
-				slashes = true
-				// There may be no directories at all.
-				if rest != "" && rest[0] == '/' {
-					if v := wild(rest[1:], s, true); v == matched {
-						return matched
-					}
-				}
-			}
-			if rest == "" {
-				if !slashes && strings.Contains(s, "/") {
-					return toSlash
-				}
-				return matched
-			}
-			if !slashes && rest[0] == '/' {
-				i := strings.IndexByte(s, '/')
-				if i < 0 {
-					return hopeless
-				}
-				p, s = rest[1:], s[i+1:]
-				start = true
-				continue
-			}
-			for {
-				switch v := wild(rest, s, false); v {
-				case matched:
-					return matched
-				case hopeless:
-					return hopeless
-				case toSlash:
-					if !slashes {
-						return toSlash
-					}
-				}
-				if len(s) == 0 {
-					return hopeless
-				}
-				if !slashes && s[0] == '/' {
-					return toSlash
-				}
-				s = s[1:]
-			}
+			return star(p, s, start)
 		case '[':
 			rest, ok, valid := class(p, s[0])
 			if !valid {
@@ -209,6 +161,42 @@ func wild(p, s string, start bool) verdict {
 		return missed
 	}
 	return matched
+}
+
+// star is wild for a pattern that begins with a star.
+func star(p, s string, start bool) verdict {
+	rest := strings.TrimLeft(p, "*")
+	slashes := false // the star may match slashes
+	if len(p)-len(rest) > 1 && start && (rest == "" || rest[0] == '/' || strings.HasPrefix(rest, `\/`)) {
+		slashes = true
+		// There may be no directories at all.
+		if rest != "" && rest[0] == '/' && wild(rest[1:], s, true) == matched {
+			return matched
+		}
+	}
+	switch {
+	case rest == "" && !slashes && strings.Contains(s, "/"):
+		return toSlash
+	case rest == "":
+		return matched
+	case !slashes && rest[0] == '/':
+		_, after, ok := strings.Cut(s, "/")
+		if !ok {
+			return hopeless
+		}
+		return wild(rest[1:], after, true)
+	}
+	for ; ; s = s[1:] {
+		if v := wild(rest, s, false); v == matched || v == hopeless || v == toSlash && !slashes {
+			return v
+		}
+		if len(s) == 0 {
+			return hopeless
+		}
+		if !slashes && s[0] == '/' {
+			return toSlash
+		}
+	}
 }
 
 // class matches a byte against a bracket expression and returns what follows it.
@@ -280,33 +268,25 @@ func class(p string, c byte) (rest string, ok, valid bool) {
 
 // named reports whether a byte is in a named class.
 func named(name string, c byte) (in, known bool) {
-	lower, upper, digit := 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9'
-	graph := '!' <= c && c <= '~'
-	switch name {
-	case "alnum":
-		return lower || upper || digit, true
-	case "alpha":
-		return lower || upper, true
-	case "blank":
-		return c == ' ' || c == '\t', true
-	case "cntrl":
-		return c < ' ' || c == 0x7f, true
-	case "digit":
-		return digit, true
-	case "graph":
-		return graph, true
-	case "lower":
-		return lower, true
-	case "print":
-		return graph || c == ' ', true
-	case "punct":
-		return graph && !lower && !upper && !digit, true
-	case "space":
-		return c == ' ' || '\t' <= c && c <= '\r', true
-	case "upper":
-		return upper, true
-	case "xdigit":
-		return digit || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F', true
-	}
-	return false, false
+	has := classes[name]
+	return has != nil && has(c), has != nil
 }
+
+var classes = map[string]func(c byte) bool{
+	"alnum":  func(c byte) bool { return isLetter(c) || isDigit(c) },
+	"alpha":  isLetter,
+	"blank":  func(c byte) bool { return c == ' ' || c == '\t' },
+	"cntrl":  func(c byte) bool { return c < ' ' || c == 0x7f },
+	"digit":  isDigit,
+	"graph":  isGraph,
+	"lower":  func(c byte) bool { return 'a' <= c && c <= 'z' },
+	"print":  func(c byte) bool { return isGraph(c) || c == ' ' },
+	"punct":  func(c byte) bool { return isGraph(c) && !isLetter(c) && !isDigit(c) },
+	"space":  func(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' },
+	"upper":  func(c byte) bool { return 'A' <= c && c <= 'Z' },
+	"xdigit": func(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' },
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
+func isGraph(c byte) bool  { return '!' <= c && c <= '~' }
