@@ -22,6 +22,19 @@ type endToEnd struct {
 	api func(dir string) *pt.Scenario
 }
 
+// script returns an API that does not depend on the project directory.
+func script(turns ...*pt.Turn) func(string) *pt.Scenario {
+	return func(string) *pt.Scenario { return pt.Script(turns...) }
+}
+
+// bash returns the input of a call of Bash.
+func bash(command string) map[string]any {
+	return map[string]any{"command": command, "description": "A step of the test"}
+}
+
+// mentions checks that a request contains a text.
+func mentions(s string) pt.Matcher { return pt.Body(s) }
+
 // endToEnds returns a scenario for each end-to-end test of the Python SDK.
 func endToEnds() map[string]endToEnd {
 	hello := func(string) *pt.Scenario { return pt.Script(pt.Say("Hello.").Always()) }

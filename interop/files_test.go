@@ -14,6 +14,7 @@ needs: hooks mcp
 not: py
 env: A=b=c
 check: file "made.txt" "good"
+check: exists "made.txt"
 -- model --
 turn
 	expect body otters
@@ -26,12 +27,14 @@ turn
 {"prompt":"Again."}
 -- files/sub/a.txt --
 a
+-- base64/b.txt --
+Yg==
 `
 	s, err := parseScenario("x", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Says != "It says something, in two lines." || strings.Join(s.Needs, ",") != "hooks,mcp" || strings.Join(s.Not, ",") != "py" || s.Env["A"] != "b=c" || s.Files["sub/a.txt"] != "a\n" {
+	if s.Says != "It says something, in two lines." || strings.Join(s.Needs, ",") != "hooks,mcp" || strings.Join(s.Not, ",") != "py" || s.Env["A"] != "b=c" || s.Files["sub/a.txt"] != "a\n" || s.Files["b.txt"] != "b" {
 		t.Errorf("got %+v", s)
 	}
 	if len(s.Runs) != 2 || !s.Runs[0].Fails || s.Runs[0].Unchecked || s.Runs[0].Early || s.Runs[1].Fails || !s.Runs[1].Unchecked || !s.Runs[1].Early {
@@ -49,9 +52,22 @@ a
 	}
 	for _, wrong := range []string{
 		`check: file "made.txt"`, `check: file made.txt good`, `check: transcript`, `check: same perhaps`, `check: other "x"`, `check: file "a" "b`, "env: A",
+		`check: exists`, `check: together`, "-- tools --\nRead {", "-- base64/x --\n!",
 	} {
 		if _, err := parseScenario("x", []byte(strings.Replace(text, `check: file "made.txt" "good"`, wrong, 1))); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}
+	}
+}
+
+// TestToolCallsOfScenario checks that each line of a file "tools" is a turn with a call, and that a call that is to fail
+// is expected to.
+func TestToolCallsOfScenario(t *testing.T) {
+	s, err := parseScenario("x", []byte("It reads.\n-- tools --\nRead {\"file_path\":\"${dir}/a\"}\nfails Read {}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(s.Runs[0].Messages, `"tool_result"`); n != 2 || strings.Count(s.Runs[0].Messages, `"is_error":true`) != 1 || !strings.Contains(s.Runs[0].Job, `"tools":["Read"]`) {
+		t.Errorf("got the run %+v", s.Runs[0])
 	}
 }
