@@ -226,7 +226,7 @@ func parseCheck(text string) (func(*Outcome) error, error) {
 		}
 		args, rest = append(args, arg), rest[len(quoted):]
 	}
-	number, err := strconv.Atoi(rest)
+	number, err := strconv.ParseFloat(rest, 64)
 	switch {
 	case name == "file" && len(args) == 2 && rest == "":
 		return file(args[0], args[1]), nil
@@ -235,7 +235,9 @@ func parseCheck(text string) (func(*Outcome) error, error) {
 	case name == "same" && len(args) == 0 && (rest == "true" || rest == "false"):
 		return same(rest == "true"), nil
 	case name == "together" && len(args) == 0 && err == nil:
-		return together(number), nil
+		return together(int(number)), nil
+	case name == "cost" && len(args) == 0 && err == nil:
+		return cost(number), nil
 	}
 	if check := map[string]func(string) func(*Outcome) error{"exists": exists, "gone": gone, "unforked": unforked}[name]; check != nil && len(args) == 1 && rest == "" {
 		return check(args[0]), nil

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -123,6 +124,17 @@ func together(want int) func(*Outcome) error {
 		}
 		if begun != want {
 			return fmt.Errorf("%d calls had begun when the first ended, not %d", begun, want)
+		}
+		return nil
+	}
+}
+
+// cost checks the money of the first run, in dollars, which the official CLI does not round.
+func cost(want float64) func(*Outcome) error {
+	return func(o *Outcome) error {
+		m := o.Messages(0)
+		if got, _ := m[len(m)-1]["total_cost_usd"].(float64); math.Abs(got-want) > 1e-9 {
+			return fmt.Errorf("the cost is %v, not %v", got, want)
 		}
 		return nil
 	}

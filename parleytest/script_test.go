@@ -36,7 +36,7 @@ func everything() *Scenario {
 		Say("x").Stall(),
 		Say("x").StreamError("overloaded_error", "Overloaded"),
 	).
-		Named("other", Say("elsewhere")).
+		Named("other", Say("elsewhere"), Block(`{"type":"x"}`)).
 		When("sub", FirstUser("subtask"), Say("I am another.")).And(Tools("Read")).EachConversation().
 		Default(Say("whatever")).
 		CountTokens(1234)
