@@ -220,8 +220,12 @@ func (l *loader) read(p place, path, kind string) *File {
 }
 
 // call returns a call that can open a path of the place, and the path to open. A path of the project
-// must not lead out of it; a path of the user may lead anywhere.
+// must not lead out of it; a path of the user may lead anywhere. A missing file, as most of them are,
+// is an error at once.
 func (p place) call(path string) (*tool.Call, string, error) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, "", err
+	}
 	if p.bound != "" {
 		return &tool.Call{Env: &tool.Env{Roots: []string{p.bound}}}, path, nil
 	}

@@ -35,6 +35,7 @@ type filterSpec struct {
 	alone      bool     // it has its own namespaces: it sees no processes and no memory of others
 	scoped     bool     // its signals to processes outside are blocked otherwise
 	supervised bool     // a supervisor receives reported and counted calls
+	attack     bool     // the starter tries to change files: see [starter.change]
 	keepsSize  bool     // Landlock before version 3 does not deny that a file is truncated, so the filter does
 }
 

@@ -47,6 +47,8 @@ type View struct {
 	// Hide are absolute paths that cannot be read. They may contain the wildcards *, **
 	// and ?, which are expanded in the roots; a backslash escapes a wildcard.
 	Hide []string
+
+	attack bool // the command is that of [Wall.attack]
 }
 
 // ErrNoWall means that no wall works on this machine.

@@ -14,6 +14,9 @@ import (
 // deprecated, but still ships and uses it.
 const seatbeltProgram = "/usr/bin/sandbox-exec"
 
+// changes are the commands of attack that change files and are not part of the shell.
+const changes = "touch root/file; chmod 777 root/file; mkdir root/dir; "
+
 // wallState is the state of a wall.
 type wallState struct {
 	mu    sync.Mutex

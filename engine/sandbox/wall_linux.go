@@ -17,6 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// changes are the commands of attack that change files and are not part of the shell: none, because
+// the starter tries that.
+const changes = ""
+
 // wallState is the state of a wall.
 type wallState struct {
 	version  int  // of Landlock
@@ -122,7 +126,7 @@ func (w *Wall) confine(cmd *exec.Cmd, v *View) (*Confined, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := confineBy(cmd, ruleset, &filterSpec{write: v.Write, scoped: w.version >= 6, supervised: w.listener, keepsSize: w.version < 3})
+	c, err := confineBy(cmd, ruleset, &filterSpec{write: v.Write, scoped: w.version >= 6, supervised: w.listener, keepsSize: w.version < 3, attack: v.attack})
 	if err == nil && w.maxTasks > 0 {
 		c.limit, c.left = w.maxTasks, w.maxTasks/2
 	}
@@ -180,6 +184,20 @@ func (s *starter) confine(cmd *exec.Cmd, rules, channel, self int, spec *filterS
 	s.dropCapabilities(spec.write)
 	s.call("landlock_restrict_self", unix.SYS_LANDLOCK_RESTRICT_SELF, uint64(rules), 0)
 	s.load(spec, channel)
+	if spec.attack {
+		s.change()
+	}
+}
+
+// change adds calls that change files, as touch, chmod and mkdir do. The wall must deny all of them.
+func (s *starter) change() {
+	file := s.text("root/file")
+	at := ^uint64(99) // AT_FDCWD
+	s.try("utimensat", unix.SYS_UTIMENSAT, at, file, 0, 0)
+	s.try("fchmodat", unix.SYS_FCHMODAT, at, file, 0o777)
+	s.try("mkdirat", unix.SYS_MKDIRAT, at, s.text("root/dir"), 0o700)
+	s.try("truncate", unix.SYS_TRUNCATE, file, 0)
+	s.try("unlinkat", unix.SYS_UNLINKAT, at, file, 0)
 }
 
 // closeOnExec closes files before the command runs.
