@@ -224,19 +224,37 @@ const settingBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 func (a *argv) unknown(t string, i int) {
 	a.quiet = false
 	if a.p.is(anyTrait) {
-		// The value of an unknown option may be a file or a command.
-		if _, value, ok := strings.Cut(t, "="); ok {
-			if !consistsOf(value, settingBytes) {
-				a.c.risk(i, t)
-			}
-			a.s.use(File{Word: Literal(value), Kind: Read, Via: a.via, Loose: true})
-		}
+		a.stray(t, i)
 		return
 	}
 	a.reads = false
 	a.c.Loose = true
 	a.c.risk(i, t)
 	a.s.use(File{Word: a.c.Args[i], Kind: Write, Via: a.via, Loose: true})
+}
+
+// stray handles the value of an option that is not known: it may be a file or a command.
+func (a *argv) stray(t string, i int) {
+	_, value, joinedValue := strings.Cut(t, "=")
+	switch {
+	case joinedValue:
+		a.s.use(File{Word: Literal(value), Kind: Read, Via: a.via, Loose: true})
+	case i+1 < len(a.c.Args) && !a.p.is(readsTrait) && !a.p.is(printsTrait):
+		next := a.c.Args[i+1]
+		switch n := next.Text(); {
+		case !next.Static():
+		case strings.HasPrefix(n, "http://"), strings.HasPrefix(n, "https://"):
+			a.c.risk(i, t)
+		case strings.Contains(n, "/"), strings.HasPrefix(n, ".."), strings.HasPrefix(n, "~"):
+			a.c.Places = append(a.c.Places, Place{i, next})
+		}
+		fallthrough
+	default:
+		value = t // in -d../x
+	}
+	if value != "" && !consistsOf(value, settingBytes) {
+		a.c.risk(i, t)
+	}
 }
 
 // long handles an option with two dashes, or with one if the program has such long

@@ -38,6 +38,7 @@ func init() {
 		"out":     outEffect,
 		"steer":   steerEffect,
 		"sends":   sendsEffect,
+		"field":   fieldEffect,
 		"url":     urlEffect,
 		"remote":  remoteEffect,
 		"risk":    riskEffect,
@@ -422,7 +423,7 @@ func dataEffect(a *argv, w Word, i, _ int) {
 		return
 	}
 	a.s.use(File{Word: w, Kind: Write, Via: "curl", Loose: true})
-	a.riskIf(!w.Static() || sendsFile(w.Text(), a.c.Args[i].Text()), i)
+	a.riskIf(!w.Static() || sendsFile(w.Text(), a.c.Args[i].Text()) || strings.Contains(w.Text(), "%output{"), i)
 }
 
 func sendsFile(t, option string) bool {
@@ -440,6 +441,12 @@ func cookieEffect(a *argv, w Word, i, _ int) {
 		a.riskIf(true, i)
 		a.s.use(File{Word: w, Kind: Read, Via: "curl", Loose: true})
 	}
+}
+
+// fieldEffect handles -F of gh: name=value, name=@file, or a file with a text.
+func fieldEffect(a *argv, w Word, i, at int) {
+	cookieEffect(a, w, i, at)
+	dataEffect(a, w, i, at)
 }
 
 // outEffect records where a response is written.

@@ -134,19 +134,32 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 // risks are words of programs without a list of options with which they run, write or
 // send something else, or communicate with another machine. Single letters also match
 // in a cluster, a word with one dash is the beginning of an option, one without is an
-// operand, and @ is a file with further words.
+// operand, and @ is a file with further words. Long options and operands may be abbreviated.
 var risks = map[string]string{
 	"docker": "v o H --volume --mount --output --privileged --device --cap-add --pid --security-opt --volumes-from --host --context --config --env-file --secret --ssh" +
 		" --build-context --iidfile --cidfile --metadata-file --runtime --userns --ipc --uts --add-host --allow --cache-to",
 	"kubectl": "--kubeconfig --server --token --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify --cache-dir --profile-output" +
-		" --output-directory --helm-command --exec-command --proxy-url --as --as-group --as-uid --tls-server-name",
+		" --output-directory --helm-command --exec-command --proxy-url --as --as-group --as-uid --tls-server-name --profile s",
 	"ss": "D F K --diag --filter --kill", "ip": "b -batch --batch exec", "lsof": "D", "dmesg": "C c D E n --clear --read-clear --console-",
-	"journalctl": "--cursor-file --vacuum- --rotate --flush --sync --setup-keys --update-catalog --relinquish-var",
-	"javac":      "-J -processor --processor -Xplugin @", "ld": "-plugin --plugin @", "objcopy": "@", "strip": "@", "as": "@",
-	"zstd": "o --output-dir- --trace --filelist --train",
-	"bun":  "r c --preload --require --import --config --cwd --env-file --define --loader --tsconfig-override --registry --outfile --outdir",
-	"deno": "A R W N E S r c --allow- --preload --import --import-map --config --env-file --unsafely- --require --location --cert --lock --v8-flags --output",
+	"journalctl": "M --machine --cursor-file --vacuum- --rotate --flush --sync --setup-keys --update-catalog --relinquish-var --smart-relinquish-var",
+	"systemctl":  "H M --host --machine --root --image",
+	"javac":      "-J -processor --processor -Xplugin @", "ld": "-plugin --plugin @", "objcopy": "@ --plugin --dump-section", "strip": "@ --plugin", "as": "@",
+	"dig": "f k", "telnet": "n",
+	"nmap": "-o -iL -script -datadir --script --script- --datadir --servicedb --versiondb --stylesheet --resume --append-output --excludefile --proxies",
+	"sftp": "o S D F b", "lftp": "e c f", "sshfs": "o F", "mksquashfs": "-p -sort", "xorriso": "-external_filter -options_from_file -launch_frontend",
+	"restic": "o --option --password-command", "borg": "--rsh --remote-path --debug-profile",
+	"rclone":    "--config --password-command --sftp-ssh --metadata-mapper --webdav-bearer-token-command --log-file --cpuprofile --memprofile --rc",
+	"duplicity": "--gpg-binary --ssh-options --rsync-options --sftp-command --scp-command --use-scp",
+	"unison":    "-sshcmd -rshcmd -servercmd -diff -merge -backup -logfile -addversionno -sshargs",
+	"aws":       "--endpoint-url --cli-input- --ca-bundle", "gcloud": "--flags-file --configuration --access-token-file --credential-file-override",
+	"s3cmd": "c --config --host --host-bucket --ca-certs",
+	"zstd":  "o --output-dir- --trace --filelist --train",
+	"bun":   "r c --preload --require --import --config --cwd --env-file --define --loader --tsconfig-override --registry --outfile --outdir",
+	"deno":  "A R W N E S r c --allow- --preload --import --import-map --config --env-file --unsafely- --require --location --cert --lock --v8-flags --output",
 }
+
+// exactOptions are programs of risks whose options cannot be abbreviated.
+var exactOptions = []string{"docker", "kubectl", "bun", "deno", "aws", "rclone", "restic", "lftp"}
 
 // risky records options of a program that only a rule with these options covers.
 func risky(a *argv, args []Word, at int) {
@@ -165,7 +178,7 @@ func risky(a *argv, args []Word, at int) {
 		// The options of a command in a container are unknown: node -v.
 		last := name == "docker" && i+1 == len(args) && !joined && !strings.ContainsAny(t, ":/")
 		for risk := range strings.FieldsSeq(risks[name]) {
-			if isRisk(t, risk, last) {
+			if isRisk(t, risk, last, !slices.Contains(exactOptions, name)) {
 				a.c.Danger = append(a.c.Danger, Danger{Arg: at + i, Word: w.Text()})
 				break
 			}
@@ -175,17 +188,17 @@ func risky(a *argv, args []Word, at int) {
 
 // isRisk reports whether a word is one of the risks of its program. The last word of a
 // container may be an option of its command.
-func isRisk(t, risk string, last bool) bool {
+func isRisk(t, risk string, last, abbreviates bool) bool {
 	option := len(t) > 1 && t[0] == '-'
 	switch {
 	case risk == "@":
 		return strings.HasPrefix(t, "@")
 	case strings.HasPrefix(risk, "--"):
-		return t == risk || strings.HasSuffix(risk, "-") && strings.HasPrefix(t, risk)
+		return t == risk || abbreviates && len(t) > 2 && strings.HasPrefix(risk, t) || strings.HasSuffix(risk, "-") && strings.HasPrefix(t, risk)
 	case strings.HasPrefix(risk, "-"):
 		return strings.HasPrefix(t, risk)
 	case len(risk) > 1:
-		return t == risk
+		return t != "" && strings.HasPrefix(risk, t)
 	}
 	return option && t[1] != '-' && !last && strings.Contains(t[1:], risk)
 }
@@ -203,8 +216,11 @@ func deeply(a *argv, args []Word, at int) {
 	if len(args) > 0 && args[0].Text() == "exec" {
 		return // in a running container, which has other directories
 	}
-	for _, w := range args {
+	for i, w := range args {
 		t := w.Text()
+		if a.p.is(anyTrait) && w.Static() && strings.HasPrefix(t, "-") {
+			a.stray(t, at+i)
+		}
 		if w.Static() && strings.HasPrefix(t, "-") && !strings.Contains(t, "=") {
 			if t == "-@" || t == "-i" || strings.HasPrefix(t, "-T") {
 				s.use(File{Word: anyWord(w.Raw), Kind: Read, Via: name, Loose: true})
@@ -237,7 +253,7 @@ var archivePlaces = map[string]string{
 }
 
 // archiveRuns are options with which archivers run something.
-var archiveRuns = map[string]string{"zip": "-T -TT --unzip-command --test", "cpio": "--rsh-command", "7z": "-si", "pax": "-s"}
+var archiveRuns = map[string]string{"zip": "-T -TT --unzip-command --test", "cpio": "--rsh-command", "7z": "-si", "pax": "-s", "ar": "--plugin"}
 
 // archives is for programs that create files whose names are in their input, and that
 // also pack.
@@ -288,9 +304,9 @@ func optionValue(options string, args []Word, i int) (Word, bool) {
 	name, joinedValue, isJoined := strings.Cut(t, "=")
 	for o := range strings.FieldsSeq(options) {
 		switch {
-		case strings.HasPrefix(o, "--") && len(name) > 3 && strings.HasPrefix(o, name) && isJoined:
+		case strings.HasPrefix(o, "--") && len(name) > 2 && strings.HasPrefix(o, name) && isJoined:
 			return Literal(joinedValue), true
-		case t == o || strings.HasPrefix(o, "--") && len(name) > 3 && strings.HasPrefix(o, name):
+		case t == o || strings.HasPrefix(o, "--") && len(name) > 2 && strings.HasPrefix(o, name):
 			if i+1 < len(args) {
 				return args[i+1], true
 			}

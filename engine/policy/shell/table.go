@@ -56,6 +56,7 @@ type table struct {
 	lines  map[string]*programLine // by name; subcommands follow after a space
 	groups map[string]string       // options that lines have in common
 	forms  map[string][][]string
+	fields map[string]bool // columns that ps may print in a literal form
 }
 
 // A programLine is a line of a table.
@@ -136,10 +137,16 @@ var traits = map[string]trait{
 
 // parseTable finds the lines of a text in the form of programs.txt.
 func parseTable(text string) (*table, error) {
-	t := &table{lines: map[string]*programLine{}, groups: map[string]string{}, forms: map[string][][]string{}}
+	t := &table{lines: map[string]*programLine{}, groups: map[string]string{}, forms: map[string][][]string{}, fields: map[string]bool{}}
 	for _, line := range tableLines(text) {
 		if line.text[0] == '=' {
 			words := strings.Fields(line.text)
+			if words[0] == "=F" {
+				for _, name := range words[1:] {
+					t.fields[name] = true
+				}
+				continue
+			}
 			t.forms[words[1]] = append(t.forms[words[1]], words[1:])
 			continue
 		}
@@ -335,7 +342,7 @@ func (p *program) find(name string) (o option, ok bool) {
 		o.name = name
 		return o, true
 	}
-	if len(name) < 4 || p.is(onedashTrait) {
+	if len(name) < 3 || p.is(onedashTrait) {
 		return option{}, false
 	}
 	for full, other := range p.long {
@@ -350,35 +357,46 @@ func (p *program) find(name string) (o option, ok bool) {
 // form reports whether words are one of the literal forms of the table.
 func (t *table) form(words []string) bool {
 	for _, form := range t.forms[words[0]] {
-		if len(form) == len(words) && matchForm(form, words) {
+		if len(form) == len(words) && t.matchForm(form, words) {
 			return true
 		}
 	}
 	return false
 }
 
-func matchForm(form, words []string) bool {
+func (t *table) matchForm(form, words []string) bool {
 	for i, f := range form {
-		w := words[i]
-		switch {
-		case f == w:
+		if f == words[i] {
 			continue
-		case strings.HasSuffix(f, "N"):
-			w, ok := strings.CutPrefix(w, strings.TrimSuffix(f, "N"))
-			if !ok || !isNumber(w) {
-				return false
-			}
-		case strings.HasSuffix(f, "P"):
-			w, ok := strings.CutPrefix(w, strings.TrimSuffix(f, "P"))
-			if !ok || !consistsOf(w, nameBytes) || w[0] == '-' {
-				return false
-			}
-		case strings.HasSuffix(f, "F"):
-			w, ok := strings.CutPrefix(w, strings.TrimSuffix(f, "F"))
-			if !ok || !consistsOf(w, nameBytes+",%+:=") || w[0] == '-' && f == "F" {
-				return false
-			}
+		}
+		// N, P and F stand for something if they are the whole word or follow : or =.
+		before, is := f[:len(f)-1], f[len(f)-1]
+		w, ok := strings.CutPrefix(words[i], before)
+		if !ok || w == "" || before != "" && !strings.HasSuffix(before, ":") && !strings.HasSuffix(before, "=") {
+			return false
+		}
+		switch is {
+		case 'N':
+			ok = isNumber(w)
+		case 'P':
+			ok = consistsOf(w, nameBytes) && w[0] != '-'
+		case 'F':
+			ok = t.isFieldList(w)
 		default:
+			ok = false
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// isFieldList reports whether a text is a list of columns for ps, such as pid,args:40 or -rss.
+func (t *table) isFieldList(text string) bool {
+	for name := range strings.SplitSeq(text, ",") {
+		name, width, wide := strings.Cut(strings.TrimLeft(name, "+-%"), ":")
+		if !t.fields[name] || wide && !isNumber(width) {
 			return false
 		}
 	}
