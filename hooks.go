@@ -87,6 +87,9 @@ var (
 	goOnly = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`\(\?(P[<=>]|[imsU-]+[:)])|\\[AzQECpP]|\[\[:`)
 	})
+	nameList  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\w ,|-]+$`) })
+	separator = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` *[,|] *`) })
+
 	jsOnly = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(\?<?[=!]|\\[1-9]`) })
 )
 
@@ -230,7 +233,11 @@ func (h Hook) matches(in wire.HookInput) bool {
 	default:
 		return true
 	}
-	pattern, err := regexp.Compile("^(?:" + h.matcher + ")$")
+	text := h.matcher
+	if nameList().MatchString(text) {
+		text = "^(?:" + separator().ReplaceAllString(strings.TrimSpace(text), "|") + ")$"
+	}
+	pattern, err := regexp.Compile(text)
 	return err != nil || pattern.MatchString(tool)
 }
 

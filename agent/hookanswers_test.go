@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
@@ -46,6 +48,9 @@ func TestHookAnswersBothWays(t *testing.T) {
 		{name: "ask, and nobody is there", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"ask"`), told: "nobody can be asked"},
 		{name: "of another tool", event: "PreToolUse", matcher: "Ba", answer: pre(`"permissionDecision":"allow"`), told: "nobody can be asked"},
 		{name: "other input", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"allow","updatedInput":{"command":"touch other"}`), made: "other"},
+		{name: "input that does not match the tool", event: "PreToolUse", matcher: "Read, Bash", answer: pre(`"permissionDecision":"allow","updatedInput":{"cmd":1}`), told: "a PreToolUse hook replaced it"},
+		{name: "denial without a reason", event: "PreToolUse", matcher: "^B", answer: pre(`"permissionDecision":"deny"`), told: "the hook gave no reason"},
+		{name: "block after all calls", event: "PostToolBatch", answer: `{"decision":"block"}`, end: "hook_stopped"},
 		{name: "input past a rule", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"allow","updatedInput":{"command":"cat .env > made"}`), told: "denied by the rule"},
 		{name: "context", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"allow","additionalContext":"by the way"`), made: "made", told: "by the way"},
 		{name: "message", event: "PreToolUse", matcher: "Bash", answer: `{"systemMessage":"hello","hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`, made: "made", says: "PreToolUse:Bash says: hello"},
@@ -105,6 +110,46 @@ func TestHookAnswersBothWays(t *testing.T) {
 					t.Errorf("the user was told %q", said)
 				}
 			})
+		}
+	}
+}
+
+// TestStopHooksCannotContinueForever lets a hook block the end of a turn without a reason, again and again.
+func TestStopHooksCannotContinueForever(t *testing.T) {
+	for limit, want := range map[string]int{"": 8, "2": 2, "none": 8} {
+		opts, _, _ := inProcess(t, parleytest.Script(parleytest.Say("Done.").Always()))
+		opts.Env = map[string]string{"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": limit}
+		calls := 0
+		second := parley.On("", func(context.Context, *wire.StopInput) (*wire.HookOutput, error) {
+			return &wire.HookOutput{Decision: wire.DecisionBlock, Reason: "second"}, nil
+		})
+		opts.Hooks = []parley.Hook{parley.On("", func(_ context.Context, in *wire.StopInput) (*wire.HookOutput, error) {
+			if in.StopHookActive != (calls > 0) {
+				t.Errorf("call %d: stop_hook_active is %v", calls, in.StopHookActive)
+			}
+			calls++
+			return &wire.HookOutput{Decision: wire.DecisionBlock}, nil
+		}), second}
+		all, _, err := collect(t, opts, "hi")
+		if err != nil {
+			t.Fatal(err)
+		}
+		feedback, seconds, capped := 0, 0, false
+		for _, m := range all {
+			switch m := m.(type) {
+			case *wire.User:
+				switch m.Message.Content.String() {
+				case "Stop hook feedback:\nthe hook gave no reason":
+					feedback++
+				case "Stop hook feedback:\nsecond":
+					seconds++
+				}
+			case *wire.Notification:
+				capped = m.Key == "stop-hook-block-cap"
+			}
+		}
+		if feedback != want || seconds != want || calls != want+1 || !capped {
+			t.Errorf("limit %q: %d calls and %d messages, want %d; the limit is reported: %v", limit, calls, feedback, want, capped)
 		}
 	}
 }

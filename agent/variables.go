@@ -40,6 +40,7 @@ func (set *setup) tuning() engine.Tuning {
 		SubagentModel:  set.vars["CLAUDE_CODE_SUBAGENT_MODEL"],
 		Suggestions:    set.flags.Suggestions,
 		ToolSearch:     set.toolSearch(),
+		StopBlocks:     set.number("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"),
 		Worktrees:      set.offered("EnterWorktree") && set.cfg.Cwd != "",
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -86,14 +85,14 @@ func (c *hooks) promptHooks(t *turn, p *prompt) *hook.Verdict {
 	return v
 }
 
-// stopHooks runs the Stop hooks. last is the text of the last answer. more is why the turn must not end. added is text that the model
-// receives, for which the turn continues as well.
-func (c *hooks) stopHooks(t *turn, last string) (more string, added []string, stopped bool) {
+// stopHooks runs the Stop hooks. last is the text of the last answer. more has the reasons why the turn must not end. added is text that
+// the model receives, for which the turn continues as well.
+func (c *hooks) stopHooks(t *turn, last string) (more, added []string, stopped bool) {
 	v := c.runHooks(t, &wire.StopInput{StopHookActive: t.stops > 0 || t.enforced > 0, LastAssistantMessage: last, BackgroundTasks: c.hookTasks(), SessionCrons: c.hookCrons(t.ctx)}, "")
 	if v.Stopped {
-		return "", nil, true
+		return nil, nil, true
 	}
-	return strings.Join(v.Objections, ""), v.Added(), false
+	return v.Objections, v.Added(), false
 }
 
 // hookTasks lists the background tasks for hooks.
@@ -129,7 +128,7 @@ func (c *hooks) batchHooks(t *turn, run *call.Batch) (more []string, stop bool) 
 			ToolResponse: mustJSON(response)})
 	}
 	v := c.runHooksAs(t, in, "", "hook-"+session.NewID()) // the name that hosts know
-	return append(v.ForModel(hook.Above), v.Halt()...), v.Stopped
+	return append(v.ForModel(hook.Above), v.Halt()...), v.Stopped || len(v.Objections) > 0
 }
 
 // SwitchRefused returns the reason why hooks deny a change of the model, or nil.

@@ -77,10 +77,13 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		end.reason = "stop_hook_prevented"
 		return end
 	}
-	if more == "" && added == nil {
+	if more == nil && added == nil {
 		return end
 	}
-	if t.stops++; t.stops > maxStops {
+	if t.stops++; int64(t.stops) > cmp.Or(c.cfg.Tuning.StopBlocks, maxStops) {
+		text := fmt.Sprintf("Stop hooks have continued the turn %d times in a row. The turn ends now. A hook can see in stop_hook_active that it has continued the turn. CLAUDE_CODE_STOP_HOOK_BLOCK_CAP sets the limit.", t.stops-1)
+		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
+		c.rec.Emit(&wire.Notification{Key: "stop-hook-block-cap", Text: text, Priority: "high", Color: "warning"})
 		return end
 	}
 	for _, text := range added {
@@ -88,14 +91,15 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 			return c.broken(err)
 		}
 	}
-	if more == "" {
-		return nil
+	for _, reason := range more {
+		if end := goOn("Stop hook feedback:\n" + reason); end != nil {
+			return end
+		}
 	}
-	end = goOn("Stop hook feedback:\n" + more)
-	if t.stops == 1 {
-		c.rec.Emit(&wire.Notification{Key: "stop-hook-error", Text: more, Priority: "immediate"})
+	if more != nil && t.stops == 1 {
+		c.rec.Emit(&wire.Notification{Key: "stop-hook-error", Text: more[0], Priority: "immediate"})
 	}
-	return end
+	return nil
 }
 
 // collect waits for the tools of an answer and emits each result when its call ends. The next
@@ -259,8 +263,8 @@ func (c *rounds) cutOff(t *turn, a *answer, run *call.Batch, cause error) *endin
 	return end
 }
 
-// maxStops limits how often Stop hooks may continue a turn.
-const maxStops = 20
+// maxStops is how often Stop hooks may continue a turn; see [Tuning.StopBlocks].
+const maxStops = 8
 
 // heartbeat is how often the progress of a long call is emitted.
 const heartbeat = 30 * time.Second

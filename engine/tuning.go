@@ -22,6 +22,8 @@ type Tuning struct {
 	ToolSearch string
 	// Suggestions lets the model propose the user's next prompt after a turn.
 	Suggestions bool
+	// StopBlocks limits how often Stop hooks may continue a turn; 0 means 8.
+	StopBlocks int64
 	// Worktrees gives the model the tools EnterWorktree and ExitWorktree.
 	Worktrees bool
 }

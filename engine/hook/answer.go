@@ -3,6 +3,8 @@ package hook
 import (
 	"fmt"
 	"regexp"
+	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -10,15 +12,23 @@ import (
 // A Matcher selects the subjects of a hook. The zero value matches all.
 type Matcher struct{ pattern *regexp.Regexp }
 
-// Compile parses a matcher: a name, several as "Write|Edit", or a regular expression that must
-// match the whole subject. Empty and "*" match all.
+// Compile parses a matcher as the official command does: a name, several as "Write|Edit" or "Write, Edit", or a regular
+// expression that must match a part of the subject. Empty and "*" match all.
 func Compile(text string) (Matcher, error) {
 	if text == "" || text == "*" {
 		return Matcher{}, nil
 	}
-	re, err := regexp.Compile("^(?:" + text + ")$")
+	if nameList().MatchString(text) {
+		text = "^(?:" + separator().ReplaceAllString(strings.TrimSpace(text), "|") + ")$"
+	}
+	re, err := regexp.Compile(text)
 	return Matcher{re}, err
 }
+
+var (
+	nameList  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\w ,|-]+$`) })
+	separator = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` *[,|] *`) })
+)
 
 // Earlier names of tools still match. A hook that guards the commands of Bash also guards those of
 // Monitor.

@@ -142,6 +142,28 @@ func TestCancelled(t *testing.T) {
 	testwait.Until(t, "the hook ends", func() bool { return exec.Command("kill", "-0", pid).Run() != nil })
 }
 
+// TestMatchersMeanTheSame has matchers and the subjects that the official command matches with them.
+func TestMatchersMeanTheSame(t *testing.T) {
+	subjects := []string{"Bash", "Read", "NotebookEdit", "mcp__srv__echo", "general-purpose"}
+	for text, want := range map[string]string{
+		"": "Bash Read NotebookEdit mcp__srv__echo general-purpose", "*": "Bash Read NotebookEdit mcp__srv__echo general-purpose",
+		"Bash": "Bash", "bash": "", "ash": "", "Edit": "", "Bash|Read": "Bash Read", "Read, Bash": "Bash Read", "Edit | Bash": "Bash", " Bash ": "Bash", "Bash,": "Bash", ",": "", "Bash Read": "",
+		"Bash;Read": "", "^R": "Read", "Edit$": "NotebookEdit", ".*ead$": "Read", "!Bash": "", "Bash(echo*)": "", "mcp__srv": "", "mcp__.*": "mcp__srv__echo", "srv__.*|x": "mcp__srv__echo",
+		"general-purpose,x": "general-purpose", "^gen": "general-purpose", "General.*": "", `\w+`: "Bash Read NotebookEdit mcp__srv__echo general-purpose",
+	} {
+		m, err := hook.Compile(text)
+		var got []string
+		for _, s := range subjects {
+			if m.Match(s) {
+				got = append(got, s)
+			}
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q matches %q, want %q (%v)", text, got, want, err)
+		}
+	}
+}
+
 // The hooks of an event run concurrently, equal ones only once, and those of other
 // tools not at all.
 func TestWhich(t *testing.T) {

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,6 +26,9 @@ type Answer struct {
 	Withdrawn bool
 	Exited    bool // it blocks by its exit status, so the reason is no answer of its own
 }
+
+// noReason is the reason of a hook that blocks without one.
+const noReason = "the hook gave no reason"
 
 type sentKey struct{}
 
@@ -147,7 +151,7 @@ func Merge(in wire.HookInput, subject string, answers []Answer) *Verdict {
 			v.Stopped, v.StopReason = true, out.StopReason
 		}
 		if out.Decision == wire.DecisionBlock {
-			v.Objections = append(v.Objections, out.Reason)
+			v.Objections = append(v.Objections, cmp.Or(out.Reason, noReason))
 		}
 		if text := out.Context(); text != "" {
 			v.Context = append(v.Context, text)
@@ -213,9 +217,12 @@ func decision(event wire.HookEvent, a Answer) (behavior wire.PermissionBehavior,
 	}
 	switch {
 	case a.Output.Decision == wire.DecisionBlock && behavior != wire.BehaviorDeny:
-		return wire.BehaviorDeny, a.Output.Reason, nil
+		return wire.BehaviorDeny, cmp.Or(a.Output.Reason, noReason), nil
 	case a.Output.Decision == wire.DecisionApprove && behavior == "" && event == wire.EventPreToolUse:
 		return wire.BehaviorAllow, a.Output.Reason, nil
+	}
+	if behavior == wire.BehaviorDeny {
+		reason = cmp.Or(reason, noReason)
 	}
 	return behavior, reason, nil
 }
@@ -226,10 +233,10 @@ func (v *Verdict) Blocked() (reason string, blocked bool) {
 	switch {
 	case v.Failed != nil:
 		return fmt.Sprintf("a hook failed: %v", v.Failed), true
-	case len(v.Objections) > 0 && v.Objections[0] != "":
+	case len(v.Objections) > 0:
 		return v.Objections[0], true
 	}
-	return v.StopReason, v.Stopped || len(v.Objections) > 0
+	return v.StopReason, v.Stopped
 }
 
 // Plain returns a reason without the command whose exit status blocks.

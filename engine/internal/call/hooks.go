@@ -1,7 +1,6 @@
 package call
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,19 +89,22 @@ func (s *run) callHooks() bool {
 	if s.hooks.Input != nil {
 		input = s.hooks.Input
 	}
-	if err := s.prepare(input); err != nil {
-		return s.misused(err)
+	err := s.prepare(input)
+	if err != nil && s.hooks.Input != nil {
+		s.out.Denied = true
+		s.out.Meta = s.rejected("permission-rule", "hook", "hook")
+		err = fmt.Errorf("The input is not the one of the call: a PreToolUse hook replaced it. %w", err)
 	}
-	return false
+	return err != nil && s.misused(err)
 }
 
 // deniedByHook returns the error of a call that a hook denies. It is only the reason, except for Bash and
 // StructuredOutput, as with the official command.
 func deniedByHook(name string, v *hook.Verdict) error {
-	if v.Reason != "" && v.Failed == nil && !v.Exited && name != "Bash" && name != "StructuredOutput" {
+	if v.Failed == nil && !v.Exited && name != "Bash" && name != "StructuredOutput" {
 		return errors.New(v.Reason)
 	}
-	return fmt.Errorf("PreToolUse:%s hook error: %s", name, cmp.Or(v.Reason, "the hook gave no reason"))
+	return fmt.Errorf("PreToolUse:%s hook error: %s", name, v.Reason)
 }
 
 // An answer is the host's response to a permission request.
