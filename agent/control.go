@@ -16,6 +16,7 @@ import (
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/settings"
+	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -146,20 +147,50 @@ func ignoredMembers(req *wire.Initialize) string {
 // ignoredSettings lists the settings that have no effect and that the older settings, which may be nil, do not have; it
 // is empty if there are none.
 func ignoredSettings(prefs, older *settings.Settings) string {
-	var before, texts []string
-	if older != nil {
-		before, _ = settings.Ignored(older)
+	var before []string
+	for _, t := range withoutEffect(older) {
+		name, _, _ := strings.Cut(t, " (")
+		before = append(before, name)
 	}
-	names, at := settings.Ignored(prefs)
-	for i, name := range names {
-		if !slices.Contains(before, name) {
-			texts = append(texts, fmt.Sprintf("%s (%v)", name, at[i]))
-		}
-	}
-	if texts == nil {
+	texts := slices.DeleteFunc(withoutEffect(prefs), func(t string) bool {
+		name, _, _ := strings.Cut(t, " (")
+		return slices.Contains(before, name)
+	})
+	if len(texts) == 0 {
 		return ""
 	}
 	return "settings without effect in this version: " + strings.Join(texts, ", ")
+}
+
+// withoutEffect describes each setting that has an effect only in the official CLI, and each that looks misspelled.
+func withoutEffect(prefs *settings.Settings) (texts []string) {
+	if prefs == nil {
+		return nil
+	}
+	describe := func(name, like string, at settings.Origin) {
+		if like != "" {
+			like = "; did you mean " + like + "?"
+		}
+		if t := fmt.Sprintf("%s (%v%s)", name, at, like); !slices.Contains(texts, t) {
+			texts = append(texts, t)
+		}
+	}
+	names, at := settings.Ignored(prefs)
+	for i, name := range names {
+		describe(name, settings.Suggest(name), at[i])
+	}
+	var events []string
+	for _, e := range hookEvents {
+		events = append(events, string(e.name))
+	}
+	for _, h := range prefs.Hooks() {
+		if event := string(h.Event); !slices.Contains(events, event) {
+			if like := spelling.Closest(event, events); like != "" {
+				describe("hooks."+event, like, h.Origin)
+			}
+		}
+	}
+	return texts
 }
 
 // agentInfo returns the agents that the model can start.

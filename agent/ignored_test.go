@@ -25,6 +25,9 @@ func TestIgnoredIsReported(t *testing.T) {
 		want  []string
 	}{
 		{"settings", []string{"--settings", `{"theme":"dark","model":"opus","ofAnother":1,"permissions":{"deny":["Bash"],"workingDirectoriesAsGiven":true}}`}, []string{hello}, []string{theme}},
+		{"misspelled", []string{"--settings", `{"modle":"opus","permissions":{"denny":[]},"hooks":{"PreToolUs":[{"hooks":[{"type":"command","command":"x"}]}]},"sandbox":{"enabld":true}}`}, []string{hello}, []string{
+			`these settings of the sandbox have no effect: enabld (did you mean enabled?)`,
+			`settings without effect in this version: modle (--settings:1; did you mean model?), permissions.denny (--settings:1; did you mean deny?), hooks.PreToolUs (--settings:1; did you mean PreToolUse?)`}},
 		{"initialize", nil, []string{given, given, hello, given}, []string{members}},
 		{"late", nil, []string{hello, given, given}, []string{members}},
 		{"both", []string{"--settings", `{"theme":"dark","permissions":{"workingDirectoriesAsGiven":true}}`}, []string{given, hello}, []string{theme, members}},
@@ -53,5 +56,13 @@ func TestIgnoredIsReported(t *testing.T) {
 				t.Errorf("the host received:\n%s\nwant:\n%s", has, want)
 			}
 		})
+	}
+}
+
+// An output style that does not exist is reported on standard error, and the default is used.
+func TestUnknownOutputStyleIsReported(t *testing.T) {
+	got := say(t, agent.Config{Model: parleytest.Script(parleytest.Say("ok")).Model(), Store: &session.Memory{}}, []string{"--settings", `{"outputStyle":"nope"}`}, hello)
+	if !strings.Contains(got.stderr, `the output style "nope" of the settings does not exist`) {
+		t.Errorf("standard error: %s", got.stderr)
 	}
 }

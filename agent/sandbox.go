@@ -11,6 +11,8 @@ import (
 	"github.com/parley-go/parley/engine/tool"
 )
 
+const sandboxIgnores = "these settings of the sandbox have no effect"
+
 // startSandbox creates the sandbox, if the settings enable it.
 func (set *setup) startSandbox() error {
 	raw, _ := set.prefs().Get("sandbox")
@@ -19,6 +21,9 @@ func (set *setup) startSandbox() error {
 		return fmt.Errorf("Error: %w", err)
 	}
 	if !settings.Enabled {
+		if names := settings.Misspelled(); len(names) > 0 {
+			set.notices = append(set.notices, fmt.Sprintf("%s: %s", sandboxIgnores, strings.Join(names, ", ")))
+		}
 		return nil
 	}
 	opts := sandbox.Options{Settings: settings, Dir: set.cfg.Cwd, Roots: set.roots(), Home: set.cfg.Home, Path: set.vars["PATH"]}
@@ -80,6 +85,6 @@ func (set *setup) warn(stderr io.Writer) {
 		fmt.Fprintf(stderr, "Warning: the sandbox (%s) cannot enforce %s\n", r.Kind, m)
 	}
 	if len(r.Ignored) > 0 {
-		fmt.Fprintf(stderr, "Warning: these settings of the sandbox have no effect: %s\n", strings.Join(r.Ignored, ", "))
+		fmt.Fprintf(stderr, "Warning: %s: %s\n", sandboxIgnores, strings.Join(r.Ignored, ", "))
 	}
 }

@@ -130,7 +130,7 @@ type setup struct {
 
 	findings []policy.Finding // about the rules
 	notices  []string         // for people, reported once
-	skipped  []string         // files that could not be used, with the reason
+	skipped  []string         // files and styles that could not be used, with the reason
 	temp     string           // for files of tools; may be empty
 }
 
@@ -365,6 +365,9 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		if !p.Expected {
 			set.skipped = append(set.skipped, p.Path+": "+p.Reason)
 		}
+	}
+	if style := set.prefs().String("outputStyle"); style != "" && style != "default" && context.Style(style) == nil {
+		set.skipped = append(set.skipped, fmt.Sprintf("the output style %q of the settings does not exist, so the default is used; /output-style lists the styles", style))
 	}
 	offered := set.agents(context)
 	self := set.mainAgent(set.agentList)

@@ -204,7 +204,11 @@ func (d *doctor) readSettings() *settings.Settings {
 	if names, at := s.Unknown(); len(names) > 0 {
 		var lines []string
 		for i, n := range names {
-			lines = append(lines, fmt.Sprintf("%s (%v)", n, at[i]))
+			like := settings.Suggest(n)
+			if like != "" {
+				like = "; did you mean " + like + "?"
+			}
+			lines = append(lines, fmt.Sprintf("%s (%v%s)", n, at[i], like))
 		}
 		d.report("settings", noted, "correct the spelling; settings of other programs have no effect here", "unknown settings: %s", strings.Join(lines, ", "))
 	}

@@ -45,8 +45,8 @@ a decision differs.`
 func policyCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "policy", "explain TOOL INPUT | lint | replay SESSION", policyHelp)
 	c := &policyRun{p: p}
-	flagSettings := fs.String("settings", "", "more settings: a `file` or JSON")
-	mode := fs.String("permission-mode", "", "the `mode` to decide in")
+	flagSettings := fs.String("settings", "", "more settings: a `FILE` or JSON")
+	mode := fs.String("permission-mode", "", "the `MODE` to decide in")
 	asJSON := fs.Bool("json", false, "print decisions as JSON, one per line")
 	words, err := parseWords(fs, args)
 	if err != nil {

@@ -81,11 +81,11 @@ func Check(cfg *wire.MCPServerConfig) error {
 	switch cfg.Type {
 	case "", "stdio":
 		if cfg.Command == "" {
-			return errors.New("command: expected a string")
+			return errors.New(`command: it is missing; write a string, or "type": "http" and "url"`)
 		}
 	case "http", "sse":
 		if cfg.URL == "" {
-			return errors.New("url: expected a string")
+			return errors.New("url: it is missing; write a string")
 		}
 	case "sdk":
 	default:

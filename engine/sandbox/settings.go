@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/parley-go/parley/internal/spelling"
 )
 
 // Settings is the sandbox object of settings files and SDKs. Names and meanings are the
@@ -140,6 +142,9 @@ func unknown(raw json.RawMessage) []string {
 		for name, value := range given {
 			text := string(bytes.TrimSpace(value))
 			if !slices.Contains(names, name) && !slices.Contains(noEffect, name) && !slices.Contains([]string{"null", "false", "[]", "{}"}, text) {
+				if like := spelling.Closest(name, names); like != "" {
+					name += " (did you mean " + like + "?)"
+				}
 				out = append(out, prefix+name)
 			}
 		}
@@ -151,6 +156,11 @@ func unknown(raw json.RawMessage) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// Misspelled lists the members without effect whose names are close to another one, which may be the switch "enabled".
+func (s *Settings) Misspelled() []string {
+	return slices.DeleteFunc(slices.Clone(s.ignored), func(name string) bool { return !strings.HasSuffix(name, "?)") })
 }
 
 // mustHave reports whether nothing may run without the configured restrictions.

@@ -34,6 +34,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/internal/regular"
+	"github.com/parley-go/parley/internal/spelling"
 )
 
 // A Layer is the origin of settings.
@@ -317,7 +318,7 @@ func readFile(name Layer, path string) (*layer, error) {
 	var line int
 	if l.all, line, err = parse(text); err != nil {
 		l.Line = line
-		return nil, &Error{l.Origin, "the settings are not valid JSON: " + err.Error(), "Fix the file; it is not skipped, because it may forbid something."}
+		return nil, &Error{l.Origin, "the file is not valid JSON: " + err.Error(), "Fix the file; it is not skipped, because it may forbid something."}
 	}
 	return l, nil
 }
@@ -388,15 +389,27 @@ func (s *Settings) Layer(name Layer) json.RawMessage {
 // Unknown returns the unknown keys, with their places. They are kept, and may be used by other programs.
 func (s *Settings) Unknown() (names []string, at []Origin) { return s.names, s.unknown }
 
-// Ignored returns the unknown keys of settings that have an effect in the official CLI, with their places.
+// Ignored returns the unknown keys that have an effect in the official CLI, or that look like a misspelled key, with
+// their places.
 func Ignored(s *Settings) (names []string, at []Origin) {
 	official := strings.Fields(ignored)
 	for i, name := range s.names {
-		if slices.Contains(official, name) && !slices.Contains(names, name) {
+		if (slices.Contains(official, name) || Suggest(name) != "") && !slices.Contains(names, name) {
 			names, at = append(names, name), append(at, s.unknown[i])
 		}
 	}
 	return names, at
+}
+
+// Suggest returns the known key that an unknown one may be a misspelling of, or "".
+func Suggest(key string) string {
+	if slices.Contains(strings.Fields(ignored), key) {
+		return ""
+	}
+	if name, ok := strings.CutPrefix(key, "permissions."); ok {
+		return spelling.Closest(name, Names("permissions"))
+	}
+	return spelling.Closest(key, Names())
 }
 
 // Effective returns the merged settings that apply, without inert ones.

@@ -102,8 +102,8 @@ func TestLayers(t *testing.T) {
 
 func TestWrong(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
-		{"no JSON", "{\n \"permissions\": {\n", ":3: the settings are not valid JSON"},
-		{"a comma", "{\n\"model\": \"a\",\n}", ":3: the settings are not valid JSON"},
+		{"no JSON", "{\n \"permissions\": {\n", ":3: the file is not valid JSON"},
+		{"a comma", "{\n\"model\": \"a\",\n}", ":3: the file is not valid JSON"},
 		{"a list", `[]`, "the settings are a list"},
 		{"behind the end", "{}\n{}", "something follows"},
 		{"twice", "{\"permissions\":{\"deny\":[\"Bash\"],\n\"deny\":[]}}", `"deny" is there twice, first in line 1`},

@@ -9,8 +9,14 @@ import (
 	"strings"
 )
 
+// synonyms are words of other programs, with our name for each.
+var synonyms = map[string]string{"listen": "addr", "bind": "addr", "address": "addr", "port": "addr"}
+
 // Closest returns the names that are closest to a word, if any is close.
 func Closest(word string, names []string) string {
+	if name := synonyms[word]; name != "" && slices.Contains(names, name) && !slices.Contains(names, word) {
+		return name
+	}
 	fold := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
 	type near struct {
 		name string
