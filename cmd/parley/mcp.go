@@ -41,11 +41,11 @@ Configuration of a client:
 parley mcp add saves a server where the agent and the official command find it. --scope
 local (the default) is for you in this directory, user is for you everywhere, and project
 writes .mcp.json, for everybody who works here. Other flags are --transport stdio, http or
-sse, --env NAME=VALUE and --header "NAME: VALUE". Everything after -- belongs to the
-command of the server.
+sse, --env NAME=VALUE and --header "NAME: VALUE". Without --transport, a URL means http and
+anything else is a command. Everything after -- belongs to the command of the server.
 
   parley mcp add files -- npx my-server --root .
-  parley mcp add --transport http --header "X-Key: abc" web https://example.com/mcp
+  parley mcp add --header "X-Key: abc" web https://example.com/mcp
 
 parley mcp login logs in to a server on the network. The login is saved in your config
 directory, in a file that only you can read, and is sent only to that server at that

@@ -121,6 +121,9 @@ func complete(cfg *wire.MCPServerConfig, words []string) error {
 	}) {
 		return usagef("%q cannot be the name of a server: use letters, digits, - and _", name)
 	}
+	if cfg.Type == "" && strings.Contains(what, "://") {
+		cfg.Type = "http"
+	}
 	switch cfg.Type {
 	case "", "stdio":
 		if cfg.Headers != nil {
@@ -129,7 +132,7 @@ func complete(cfg *wire.MCPServerConfig, words []string) error {
 		cfg.Type, cfg.Command, cfg.Args = "stdio", what, words[2:]
 	case "http", "sse":
 		if len(words) > 2 || cfg.Env != nil || !strings.HasPrefix(what, "http://") && !strings.HasPrefix(what, "https://") {
-			return usagef("--transport %s needs one URL that starts with https:// or http://, and takes no --env", cfg.Type)
+			return usagef("a server with --transport %s needs one URL that starts with https:// or http://, and takes no --env", cfg.Type)
 		}
 		cfg.URL = what
 	default:

@@ -34,7 +34,7 @@ var arrows = map[string][]string{
 	"session":        {"wire", "internal/filelock", "internal/durable", "internal/rawjson", "internal/regular"},
 	"session/...":    {"session"},
 	".":              {"transport", "session", "internal/gate", "internal/telemetry", "internal/markdown"},
-	"engine/...":     {"wire", "session", "engine/...", "internal/filelock", "internal/gate", "internal/rawjson", "internal/regular", "internal/telemetry", "internal/markdown"},
+	"engine/...":     {"wire", "session", "engine/...", "internal/filelock", "internal/gate", "internal/rawjson", "internal/regular", "internal/spelling", "internal/telemetry", "internal/markdown"},
 	"engine":         {"engine/...", "internal/worktree"},
 	"agent":          {"engine", "transport", "wire", "internal/cli"},
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/...", "internal/spelling"},
