@@ -174,29 +174,40 @@ func Parse(side Side, name string, data []byte) (*Rule, error) {
 			return fail("no section is called %s", f.Name)
 		}
 	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// check reports what is wrong with a rule.
+func (r *Rule) check() error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("conformance: rule %s: %s", r.Name, fmt.Sprintf(format, args...))
+	}
 	switch {
 	case r.Title == "" || r.Area == "":
 		return fail("it needs a sentence and an area")
 	case len(r.readings) == 0:
 		return fail("it has no steps")
-	case side == SDK && !json.Valid(r.job):
+	case r.Side == SDK && !json.Valid(r.job):
 		return fail("its job is not JSON")
-	case side == CLI && (r.job != nil || r.sees != ""):
+	case r.Side == CLI && (r.job != nil || r.sees != ""):
 		return fail("a job is for programs with an SDK")
 	}
 	for _, x := range r.readings {
 		if _, err := r.script(x, "x"); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if r.sees != "" {
 		if _, err := r.seesScript(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if r.model != "" {
-		if _, err := parleytest.ParseScript(name+" model", []byte(r.model)); err != nil {
-			return nil, err
+		if _, err := parleytest.ParseScript(r.Name+" model", []byte(r.model)); err != nil {
+			return err
 		}
 	}
 	for _, line := range r.after {
@@ -205,7 +216,7 @@ func Parse(side Side, name string, data []byte) (*Rule, error) {
 			return fail("after: %q is not exists, absent or holds", line)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // script returns a reading as a script, with the shorthands expanded.

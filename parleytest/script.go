@@ -527,50 +527,9 @@ func (t *Turn) format(b *strings.Builder) error {
 		b.WriteString("\t" + formatMatcher(m) + "\n")
 	}
 	for _, s := range t.steps {
-		b.WriteByte('\t')
-		if s.after > 0 {
-			fmt.Fprintf(b, "after %d ", s.after)
+		if err := s.format(b); err != nil {
+			return err
 		}
-		switch s.kind {
-		case stepSay:
-			b.WriteString("say" + formatTexts(s.texts...))
-		case stepThink:
-			b.WriteString("think" + formatTexts(s.texts...))
-		case stepRedacted:
-			b.WriteString("redacted" + formatTexts(s.texts...))
-		case stepCall:
-			if s.input != nil {
-				return fmt.Errorf("parleytest: call %s: an input by a Go function cannot be written to a file", s.name)
-			}
-			b.WriteString("call " + s.name)
-			if s.id != "" {
-				b.WriteString(" id=" + s.id)
-			}
-			if in := s.texts[0]; json.Valid([]byte(in)) {
-				b.WriteString(formatTexts(in))
-			} else {
-				b.WriteString(" " + strconv.Quote(in))
-			}
-		case stepBlock:
-			b.WriteString("block" + formatTexts(s.texts...))
-		case stepPause:
-			b.WriteString("pause " + s.wait.String())
-		case stepPing:
-			b.WriteString("ping")
-		case stepCut:
-			b.WriteString("cut")
-		case stepCutClean:
-			b.WriteString("cut-clean")
-		case stepMalformed:
-			b.WriteString("malformed" + formatTexts(s.texts...))
-		case stepStall:
-			b.WriteString("stall")
-		case stepError:
-			b.WriteString("error " + s.name + formatTexts(s.texts...))
-		case stepReset:
-			b.WriteString("reset")
-		}
-		b.WriteByte('\n')
 	}
 	line := func(format string, args ...any) { fmt.Fprintf(b, "\t"+format+"\n", args...) }
 	if t.status != 0 {
@@ -616,6 +575,43 @@ func (t *Turn) format(b *strings.Builder) error {
 		line("goto %s", t.goTo)
 	}
 	return nil
+}
+
+// format writes a step as a line.
+func (s *step) format(b *strings.Builder) error {
+	b.WriteByte('\t')
+	if s.after > 0 {
+		fmt.Fprintf(b, "after %d ", s.after)
+	}
+	b.WriteString(stepWords[s.kind])
+	switch s.kind {
+	case stepSay, stepThink, stepRedacted, stepBlock, stepMalformed:
+		b.WriteString(formatTexts(s.texts...))
+	case stepCall:
+		if s.input != nil {
+			return fmt.Errorf("parleytest: call %s: an input by a Go function cannot be written to a file", s.name)
+		}
+		b.WriteString(" " + s.name)
+		if s.id != "" {
+			b.WriteString(" id=" + s.id)
+		}
+		if in := s.texts[0]; json.Valid([]byte(in)) {
+			b.WriteString(formatTexts(in))
+		} else {
+			b.WriteString(" " + strconv.Quote(in))
+		}
+	case stepPause:
+		b.WriteString(" " + s.wait.String())
+	case stepError:
+		b.WriteString(" " + s.name + formatTexts(s.texts...))
+	}
+	b.WriteByte('\n')
+	return nil
+}
+
+var stepWords = map[stepKind]string{
+	stepSay: "say", stepThink: "think", stepRedacted: "redacted", stepCall: "call", stepBlock: "block", stepPause: "pause", stepPing: "ping", stepCut: "cut",
+	stepCutClean: "cut-clean", stepMalformed: "malformed", stepStall: "stall", stepError: "error", stepReset: "reset",
 }
 
 func formatMatcher(m Matcher) string {

@@ -53,7 +53,8 @@ func newGlob(pattern string) *glob {
 	}
 	g.clean = filepath.Clean(g.fixed)
 	// Paths below the name match at any depth.
-	if base, name, ok := strings.Cut(strings.TrimSuffix(g.text, "/**"), "/**/"); ok && literal(base) && name != "" && !strings.Contains(name, "/") && !strings.Contains(name, "**") {
+	if base, name, ok := strings.Cut(strings.TrimSuffix(g.text, "/**"), "/**/"); ok &&
+		literal(base) && name != "" && !strings.Contains(name, "/") && !strings.Contains(name, "**") {
 		g.anyDepth, g.base, g.name, g.namePrefix = true, base, name, literalPrefix(name)
 	}
 	return g

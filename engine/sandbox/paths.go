@@ -108,47 +108,7 @@ func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
 		}
 	}
 	if !fs.Disabled {
-		explicit := map[string]bool{}
-		for _, path := range fs.AllowWrite {
-			explicit[resolved(s.absolute(path))] = true
-		}
-		protect := func(path string, file bool) { p.protect(path, file, explicit, hold) }
-		homes := []string{}
-		if s.opts.Home != "" {
-			if home := resolved(s.opts.Home); p.access(home) == writable {
-				homes = append(homes, home)
-			}
-		}
-		for _, root := range append(slices.Clone(work), homes...) {
-			if info, err := os.Stat(root); err != nil || !info.IsDir() {
-				continue
-			}
-			if base := filepath.Base(root); base != ".git" { // of a linked worktree
-				for _, name := range protectedNames {
-					// In a home directory, programs look for these files and expect
-					// regular ones.
-					protect(filepath.Join(root, name), slices.Contains(homes, root) && slices.Contains(homeFiles, name))
-				}
-				p.protectGit(root, protect)
-				for _, repo := range nestedRepositories(root) {
-					p.protectGit(repo, protect)
-				}
-			} else {
-				p.protectGitDir(root, filepath.Dir(root), protect)
-			}
-		}
-		for _, home := range homes {
-			for _, name := range protectedHome {
-				protect(filepath.Join(home, name), name == ".netrc" || name == ".claude.json")
-			}
-		}
-		// Git finds a repository above a working directory.
-		for _, dir := range s.opts.Temp {
-			real := resolved(dir)
-			if slices.ContainsFunc(work, func(root string) bool { return root != real && within(real, root) }) {
-				p.protectGit(real, protect)
-			}
-		}
+		s.protectWork(p, work, hold)
 	}
 	for _, path := range append(deny, s.opts.Protect...) {
 		p.protect(path, false, nil, hold)
@@ -158,6 +118,52 @@ func (s *Sandbox) makePlan(roots []string, hold bool) (*plan, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// protectWork protects files with which a command could change later ones: below the
+// directories that are written, and in the home directory if it is one of them.
+func (s *Sandbox) protectWork(p *plan, work []string, hold bool) {
+	explicit := map[string]bool{}
+	for _, path := range s.set.Filesystem.AllowWrite {
+		explicit[resolved(s.absolute(path))] = true
+	}
+	protect := func(path string, file bool) { p.protect(path, file, explicit, hold) }
+	homes := []string{}
+	if s.opts.Home != "" {
+		if home := resolved(s.opts.Home); p.access(home) == writable {
+			homes = append(homes, home)
+		}
+	}
+	for _, root := range append(slices.Clone(work), homes...) {
+		if info, err := os.Stat(root); err != nil || !info.IsDir() {
+			continue
+		}
+		if base := filepath.Base(root); base != ".git" { // of a linked worktree
+			for _, name := range protectedNames {
+				// In a home directory, programs look for these files and expect
+				// regular ones.
+				protect(filepath.Join(root, name), slices.Contains(homes, root) && slices.Contains(homeFiles, name))
+			}
+			p.protectGit(root, protect)
+			for _, repo := range nestedRepositories(root) {
+				p.protectGit(repo, protect)
+			}
+		} else {
+			p.protectGitDir(root, filepath.Dir(root), protect)
+		}
+	}
+	for _, home := range homes {
+		for _, name := range protectedHome {
+			protect(filepath.Join(home, name), name == ".netrc" || name == ".claude.json")
+		}
+	}
+	// Git finds a repository above a working directory.
+	for _, dir := range s.opts.Temp {
+		real := resolved(dir)
+		if slices.ContainsFunc(work, func(root string) bool { return root != real && within(real, root) }) {
+			p.protectGit(real, protect)
+		}
+	}
 }
 
 // hide adds the paths that must not be read.

@@ -186,31 +186,45 @@ func (w *walker) walk(s *jsonschema.Schema, value any, at place) any {
 	}
 	switch v := value.(type) {
 	case map[string]any:
-		for _, name := range s.Required {
-			if _, ok := v[name]; !ok {
-				w.add(at.with(name), missing(s.Properties[name]), "The required parameter `%s` is missing%s", at.with(name), about(s.Properties[name]))
+		w.object(s, v, at)
+	case []any:
+		for i := range v {
+			if s.Items != nil {
+				v[i] = w.walk(s.Items, v[i], at.with(i))
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if p := s.Properties[name]; p != nil {
-				v[name] = w.walk(p, v[name], at.with(name))
-			} else if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil {
-				w.add(at, Issue{Code: "unrecognized_keys", Keys: []string{name}}, "The parameter `%s` is not known; these are: %s", at.with(name), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
-			} else if len(s.Properties) > 0 && s.AdditionalProperties == nil {
-				w.unknown = append(w.unknown, Issue{Code: "unrecognized_keys", Keys: []string{name}, Path: append([]any{}, at...), Message: fmt.Sprintf("The parameter `%s` is not known", at.with(name))})
-			}
+	}
+	w.bounds(s, value, at)
+	return value
+}
+
+// object checks the members of an object, and converts them.
+func (w *walker) object(s *jsonschema.Schema, v map[string]any, at place) {
+	for _, name := range s.Required {
+		if _, ok := v[name]; !ok {
+			w.add(at.with(name), missing(s.Properties[name]), "The required parameter `%s` is missing%s", at.with(name), about(s.Properties[name]))
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if p := s.Properties[name]; p != nil {
+			v[name] = w.walk(p, v[name], at.with(name))
+		} else if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil {
+			w.add(at, Issue{Code: "unrecognized_keys", Keys: []string{name}}, "The parameter `%s` is not known; these are: %s", at.with(name), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
+		} else if len(s.Properties) > 0 && s.AdditionalProperties == nil {
+			w.unknown = append(w.unknown, Issue{Code: "unrecognized_keys", Keys: []string{name}, Path: append([]any{}, at...), Message: fmt.Sprintf("The parameter `%s` is not known", at.with(name))})
+		}
+	}
+}
+
+// bounds checks the limits of a value.
+func (w *walker) bounds(s *jsonschema.Schema, value any, at place) {
+	switch v := value.(type) {
 	case []any:
 		if s.MinItems != nil && len(v) < *s.MinItems {
 			w.add(at, least("array", float64(*s.MinItems)), "The parameter `%s` needs at least %d items", at, *s.MinItems)
 		}
 		if s.MaxItems != nil && len(v) > *s.MaxItems {
 			w.add(at, most("array", float64(*s.MaxItems)), "The parameter `%s` takes at most %d items, but %d were given", at, *s.MaxItems, len(v))
-		}
-		if s.Items != nil {
-			for i := range v {
-				v[i] = w.walk(s.Items, v[i], at.with(i))
-			}
 		}
 	case float64:
 		if s.Minimum != nil && v < *s.Minimum {
@@ -224,7 +238,6 @@ func (w *walker) walk(s *jsonschema.Schema, value any, at place) any {
 			w.add(at, least("string", float64(*s.MinLength)), "The parameter `%s` must not be %s", at, map[bool]string{true: "empty", false: "that short"}[v == ""])
 		}
 	}
-	return value
 }
 
 // names finds members whose names differ only in case from another member, or from a parameter. Some

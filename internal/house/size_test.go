@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // The limits of a type of the engine, and of a function.
@@ -127,6 +128,27 @@ func TestSize(t *testing.T) {
 	for _, key := range slices.Sorted(maps.Keys(large)) {
 		t.Errorf("%s is %d: more than the limits (%d fields and %d methods of a type of the engine, complexity %d of a function, nobody else holds a *Conversation)",
 			key, large[key], maxFields, maxMethods, maxComplexity)
+	}
+}
+
+// Lines of the policy fit a screen: people check them. A line that grows longer is a table to
+// split, or a condition to name.
+func TestPolicyLines(t *testing.T) {
+	const most = 160
+	for _, f := range goFiles(t) {
+		if f.test || !strings.HasPrefix(f.dir, "engine/policy") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, f.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for line := range strings.Lines(string(text)) {
+			if n++; utf8.RuneCountInString(line) > most+1 {
+				t.Errorf("%s:%d: more than %d columns: split it", f.name, n, most)
+			}
+		}
 	}
 }
 

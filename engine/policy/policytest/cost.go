@@ -18,7 +18,8 @@ func FiftyRules() ([]policy.Rule, error) {
 			"WebFetch(domain:evil.test)", "WebFetch(domain:*.internal)", "mcp__prod"}},
 		{wire.BehaviorAsk, []string{"Bash(git push:*)", "Bash(npm publish:*)", "Bash(docker:*)", "Bash(kubectl:*)", "Edit(package.json)", "Edit(go.mod)"}},
 		{wire.BehaviorAllow, []string{"Bash(git diff:*)", "Bash(git log:*)", "Bash(git add:*)", "Bash(git commit:*)", "Bash(git status)", "Bash(npm run test:*)",
-			"Bash(npm run build)", "Bash(npm run lint:*)", "Bash(go test:*)", "Bash(go build:*)", "Bash(go vet:*)", "Bash(make:*)", "Bash(cargo test:*)", "Bash(pytest:*)",
+			"Bash(npm run build)", "Bash(npm run lint:*)", "Bash(go test:*)", "Bash(go build:*)", "Bash(go vet:*)", "Bash(make:*)",
+			"Bash(cargo test:*)", "Bash(pytest:*)",
 			"Bash(eslint:*)", "Bash(tsc:*)", "Bash(ls:*)", "Bash(mkdir:*)", "Bash(touch:*)", "Edit(src/**)", "Edit(docs/**)", "Read(//usr/share/**)",
 			"WebFetch(domain:go.dev)", "WebFetch(domain:docs.rs)", "mcp__docs", "Skill(review)"}},
 	} {
@@ -34,9 +35,13 @@ func FiftyRules() ([]policy.Rule, error) {
 }
 
 // FiveCommands are everyday commands, which [FiftyRules] allow.
-var FiveCommands = []string{"git diff HEAD -- engine/policy/policy.go", "go test -run TestX -count=1 ./engine/...", "ls -la src", "npm run test 2>&1 | tail -20", "cat src/main.go | grep -n func"}
+var FiveCommands = []string{
+	"git diff HEAD -- engine/policy/policy.go", "go test -run TestX -count=1 ./engine/...", "ls -la src", "npm run test 2>&1 | tail -20",
+	"cat src/main.go | grep -n func",
+}
 
 // CostRequest returns the request for one of them, in a directory.
 func CostRequest(command, dir string) *policy.Request {
-	return &policy.Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: command}}, Roots: []string{dir}, Home: "/home/u", ReadWall: true}
+	return &policy.Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: command}},
+		Roots: []string{dir}, Home: "/home/u", ReadWall: true}
 }

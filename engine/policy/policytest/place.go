@@ -60,7 +60,8 @@ func (w *World) Fill(text string) string {
 		return text
 	}
 	return strings.NewReplacer("{ws}", w.Workspace(), "{home}", w.Home(), "{out}", filepath.Join(w.Base, "out"), "{mark}", w.Mark(), "{base}", w.Base,
-		"{port}", fmt.Sprint(w.Port), "{pid}", fmt.Sprint(w.PID), "{procroot}", "/proc/self/"+"root", "{rootname}", "root", "{long}", strings.Repeat("x ", 5100)).Replace(text)
+		"{port}", fmt.Sprint(w.Port), "{pid}", fmt.Sprint(w.PID), "{procroot}", "/proc/self/"+"root", "{rootname}", "root",
+		"{long}", strings.Repeat("x ", 5100)).Replace(text)
 }
 
 // Path returns the file that a path of the table names.

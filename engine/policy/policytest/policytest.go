@@ -150,7 +150,8 @@ func NewPlace(c *Case, dir string) (*Place, error) {
 }
 
 func (p *Place) fill(text string) string {
-	return strings.NewReplacer("{ws}", p.Workspace, "{home}", p.Home, "{mark}", p.Mark, "{procroot}", "/proc/self/"+"root", "{rootname}", "root", "{long}", strings.Repeat("x ", 5100)).Replace(text)
+	return strings.NewReplacer("{ws}", p.Workspace, "{home}", p.Home, "{mark}", p.Mark,
+		"{procroot}", "/proc/self/"+"root", "{rootname}", "root", "{long}", strings.Repeat("x ", 5100)).Replace(text)
 }
 
 func (p *Place) path(text string) string {
@@ -206,7 +207,8 @@ func (p *Place) Input(c Call) json.RawMessage {
 // Request returns the policy request for a call.
 func (p *Place) Request(c Call, mode wire.PermissionMode) (*policy.Request, error) {
 	if strings.HasPrefix(c.Tool, "mcp__") {
-		return &policy.Request{Tool: &tool.Spec{Name: c.Tool}, Access: []tool.Access{{Kind: tool.Other}}, Input: p.Input(c), Mode: mode, Roots: []string{p.Workspace}, Home: p.Home}, nil
+		return &policy.Request{Tool: &tool.Spec{Name: c.Tool}, Access: []tool.Access{{Kind: tool.Other}}, Input: p.Input(c), Mode: mode,
+			Roots: []string{p.Workspace}, Home: p.Home}, nil
 	}
 	for _, t := range builtin.All(nil) {
 		if t.Spec().Name != c.Tool {

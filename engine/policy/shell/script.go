@@ -505,7 +505,8 @@ func (s *analysis) withoutDashes(st *syntax.Stmt) *syntax.Stmt {
 			return st
 		}
 		rest := *c
-		if rest.Args = c.Args[1:]; len(rest.Args) > 0 && (strings.ContainsAny(litOf(rest.Args[0]), "-=") || rest.Args[0].Lit() == "time" || rest.Args[0].Lit() == "!") {
+		if rest.Args = c.Args[1:]; len(rest.Args) > 0 &&
+			(strings.ContainsAny(litOf(rest.Args[0]), "-=") || rest.Args[0].Lit() == "time" || rest.Args[0].Lit() == "!") {
 			s.blur("shells disagree on whether time is a keyword or a program here")
 		}
 		other.Cmd = &rest

@@ -136,7 +136,8 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 // in a cluster, a word with one dash is the beginning of an option, one without is an
 // operand, and @ is a file with further words. Long options and operands may be abbreviated.
 var risks = map[string]string{
-	"docker": "v o H --volume --mount --output --privileged --device --cap-add --pid --security-opt --volumes-from --host --context --config --env-file --secret --ssh" +
+	"docker": "v o H --volume --mount --output --privileged --device --cap-add --pid --security-opt --volumes-from --host --context" +
+		" --config --env-file --secret --ssh" +
 		" --build-context --iidfile --cidfile --metadata-file --runtime --userns --ipc --uts --add-host --allow --cache-to",
 	"kubectl": "--kubeconfig --server --token --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify --cache-dir --profile-output" +
 		" --output-directory --helm-command --exec-command --proxy-url --as --as-group --as-uid --tls-server-name --profile s",
@@ -249,7 +250,8 @@ var archiveLists = map[string]string{"unzip": "-l -t -v -Z -p", "7z": "l t", "ar
 
 // archivePlaces are options with which archivers write elsewhere.
 var archivePlaces = map[string]string{
-	"zip": "-b -O -lf --out --temp-path --logfile-path", "unzip": "-d", "7z": "-o", "7za": "-o", "7zr": "-o", "jar": "-C --file", "cpio": "-D --directory -O -F --file",
+	"zip": "-b -O -lf --out --temp-path --logfile-path", "unzip": "-d", "7z": "-o", "7za": "-o", "7zr": "-o",
+	"jar": "-C --file", "cpio": "-D --directory -O -F --file",
 }
 
 // archiveRuns are options with which archivers run something.

@@ -131,7 +131,8 @@ const (
 )
 
 var traits = map[string]trait{
-	"reads": readsTrait, "edits": editsTrait, "prints": printsTrait, "any": anyTrait, "plain": plainTrait, "bare": bareTrait, "onedash": onedashTrait, "stop": stopTrait,
+	"reads": readsTrait, "edits": editsTrait, "prints": printsTrait, "any": anyTrait, "plain": plainTrait, "bare": bareTrait,
+	"onedash": onedashTrait, "stop": stopTrait,
 	"sub": subTrait, "clear": clearTrait, "net": netTrait, "tree": treeTrait, "atfile": atfileTrait,
 }
 
