@@ -48,7 +48,7 @@ func (c *Conversation) Change(ch Changes) error {
 		c.setAgents(agents.Merge(c.agents, ch.Agents))
 	}
 	if ch.Agent != nil && c.role == nil {
-		if err := c.become(ch.Agent); err != nil {
+		if err := c.runAs(ch.Agent); err != nil {
 			return err
 		}
 	}

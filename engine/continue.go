@@ -129,7 +129,7 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 			return end
 		}
 	} else if c.hist.LastRole() == "assistant" {
-		if err := c.nudge(t, "The agent stopped behind your answer above and was started again. Go on where the answer stopped; do not repeat it. If it was complete, say so in a few words.", ""); err != nil {
+		if err := c.informAndEmit(t, "The agent stopped behind your answer above and was started again. Go on where the answer stopped; do not repeat it. If it was complete, say so in a few words.", ""); err != nil {
 			return c.broken(err)
 		}
 	}

@@ -61,7 +61,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	if cfg.Env.Dir != "" {
 		files.Pin(cfg.Env, cfg.Env.Dir)
 	}
-	if err := c.use(cfg.ModelName); err != nil {
+	if err := c.useModel(cfg.ModelName); err != nil {
 		return nil, err
 	}
 	if cfg.JSONSchema != nil {
@@ -80,7 +80,7 @@ func newConversation(cfg Config, host Host, sub *crew.Subagent, above *Conversat
 	}
 	c.setAgents(cfg.Agents)
 	if cfg.Agent != nil {
-		if err := c.become(cfg.Agent); err != nil {
+		if err := c.runAs(cfg.Agent); err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +134,7 @@ func (c *Conversation) Run(ctx context.Context) {
 	var patience <-chan time.Time
 	for {
 		if ctx.Err() != nil {
-			c.leave(context.Cause(ctx))
+			c.rejectQueued(context.Cause(ctx))
 			return
 		}
 		if c.ended {
@@ -175,8 +175,8 @@ func (c *Conversation) Run(ctx context.Context) {
 	}
 }
 
-// leave answers the queued prompts that will have no turn.
-func (c *Conversation) leave(cause error) {
+// rejectQueued answers the queued prompts that will have no turn.
+func (c *Conversation) rejectQueued(cause error) {
 	waiting := c.inbox
 	c.inbox = nil
 	for _, p := range waiting {
@@ -232,7 +232,7 @@ func (c *Conversation) Stop() {
 // changed. It returns an error for a model without a known price if there is a budget.
 func (c *Conversation) SetModel(name string) (changed bool, err error) {
 	was := c.model.ID
-	if err := c.use(name); err != nil || c.model.ID == was {
+	if err := c.useModel(name); err != nil || c.model.ID == was {
 		return false, err
 	}
 	c.makePrefix()

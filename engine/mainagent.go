@@ -14,15 +14,15 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// become makes the conversation run as an agent, with the agent's prompt, tools, model
+// runAs makes the conversation run as an agent, with the agent's prompt, tools, model
 // and mode. It is called before the first prompt.
-func (c *Conversation) become(def *agents.Definition) error {
+func (c *Conversation) runAs(def *agents.Definition) error {
 	n, err := crew.NewNarrowing(def)
 	if err != nil {
 		return err
 	}
 	if def.Model != "" && def.Model != "inherit" {
-		if err := c.use(def.Model); err != nil {
+		if err := c.useModel(def.Model); err != nil {
 			return err
 		}
 	}

@@ -29,10 +29,10 @@ type money struct {
 	agent string // id of the subagent that sends the requests, if any
 }
 
-// book enters the usage of a request, if it was answered, in the ledger and in the
+// bookUsage enters the usage of a request, if it was answered, in the ledger and in the
 // session's log. purpose is "answer", "summary" or "tool". Summaries count towards the
 // cost of the turn, but not towards its usage.
-func (c *money) book(a *answer, model, purpose string) {
+func (c *money) bookUsage(a *answer, model, purpose string) {
 	if !a.started {
 		return
 	}

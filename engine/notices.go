@@ -46,7 +46,7 @@ func suggestPrompt(c *Conversation, end *ending) {
 	c.suggesting.Go(func() {
 		a, err := c.readAnswer(ctx, req)
 		c.Do(func() {
-			c.book(a, name, "suggestion")
+			c.bookUsage(a, name, "suggestion")
 			text := answerText(a)
 			if err != nil || c.results != turns || c.turn != nil || text == "" || len(strings.Fields(text)) > 20 || strings.Contains(text, "\n") {
 				return

@@ -17,7 +17,7 @@ import (
 // finishOrContinue ends a turn whose answer calls no tool, unless there is a reason to continue.
 func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 	goOn := func(text string) *ending {
-		if err := c.nudge(t, text, ""); err != nil {
+		if err := c.informAndEmit(t, text, ""); err != nil {
 			return c.broken(err)
 		}
 		return nil
@@ -44,7 +44,7 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		}
 		c.rec.Emit(&wire.Informational{Content: told, Level: "notice"})
 		if t.refusals <= 1 {
-			if err := c.nudge(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
+			if err := c.informAndEmit(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
 				return c.broken(err)
 			}
 			return nil
@@ -155,7 +155,7 @@ func (c *rounds) collect(t *turn, a *answer, run *call.Batch) *ending {
 	}
 	c.hist.Add("user", results...)
 	for _, s := range follow {
-		if err := c.nudge(t, s, ""); err != nil {
+		if err := c.informAndEmit(t, s, ""); err != nil {
 			return c.broken(err)
 		}
 	}

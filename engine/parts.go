@@ -107,7 +107,7 @@ func assemble(cfg Config, host Host, sub *crew.Subagent, above *Conversation) *C
 		c.timers = &timers{do: c.Do, queue: &c.queue, brief: c.brief}
 		watchSchedules(env, c.timers)
 	}
-	env.Model = c.consult
+	env.Model = c.sendQuestion
 	env.Hidden = func(path string, target *tool.Target) bool {
 		v := c.view.Load()
 		return v.Policy.Hides(&v.Hiding, path, target)

@@ -51,10 +51,10 @@ func TestToolsAreFoundByTheirNames(t *testing.T) {
 func TestModelWithoutAPriceIsRefusedWithABudget(t *testing.T) {
 	var emitted []wire.Message
 	c := &choice{catalog: catalog.New(), budgeted: true, fallbacks: []string{"unknown-model", "haiku"}, notify: func(m wire.Message) { emitted = append(emitted, m) }}
-	if err := c.use("unknown-model"); err == nil || c.model.ID != "" {
+	if err := c.useModel("unknown-model"); err == nil || c.model.ID != "" {
 		t.Errorf("got %v and the model %q", err, c.model.ID)
 	}
-	if err := c.use("sonnet"); err != nil {
+	if err := c.useModel("sonnet"); err != nil {
 		t.Fatal(err)
 	}
 	sonnet := c.model.ID
@@ -73,11 +73,11 @@ func TestRequestsAreBooked(t *testing.T) {
 	info, _ := catalog.New().Resolve("sonnet")
 	var owed []*session.Entry
 	m := &money{ledger: ledger.New(catalog.New()), maxBudget: 1, agent: "helper", owe: func(e *session.Entry) { owed = append(owed, e) }}
-	m.book(&answer{}, info.ID, "answer")
+	m.bookUsage(&answer{}, info.ID, "answer")
 	if len(owed) != 0 || m.spent() {
 		t.Error("a request that was not answered is booked")
 	}
-	m.book(&answer{started: true, requestID: "r", usage: wire.Usage{InputTokens: 1000}}, info.ID, "answer")
+	m.bookUsage(&answer{started: true, requestID: "r", usage: wire.Usage{InputTokens: 1000}}, info.ID, "answer")
 	if len(owed) != 1 || string(owed[0].Fields["agentType"]) != `"helper"` || !m.spent() {
 		t.Errorf("got %v, spent %v", owed, m.spent())
 	}

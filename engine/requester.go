@@ -136,7 +136,7 @@ func (c *requester) askAside(ctx context.Context, of history.Transcript, noTools
 	c.runWhileServing(func() { a, err = c.readAnswer(parent, req) }) // returns soon after the turn ends
 	a.endSpan(span, err)
 	c.ledger.AddAPITime(c.runner.Now().Sub(began))
-	c.book(a, c.model.ID, "summary")
+	c.bookUsage(a, c.model.ID, "summary")
 	return a, err
 }
 
@@ -273,9 +273,9 @@ func (c *requester) SwitchInput(name, source string) (*wire.PreModelSwitchInput,
 		ContextTokens: tokens, EstimatedCacheWriteUSD: float64((nanos+50_000)/100_000) / 10_000, PromptCacheWarm: c.lastUsage != nil, CacheTTL: "5m", Pricing: "catalog"}, next.ID != c.model.ID
 }
 
-// consult sends a question of a tool to a model, beside the conversation and at its cost. It is
+// sendQuestion sends a question of a tool to a model, beside the conversation and at its cost. It is
 // called from the tool's goroutine.
-func (c *requester) consult(ctx context.Context, q tool.Question) (*tool.Reply, error) {
+func (c *requester) sendQuestion(ctx context.Context, q tool.Question) (*tool.Reply, error) {
 	if c.cfg.SmallModel == "" || len(q.Tools) > 0 && !c.cfg.ServerTools {
 		return nil, tool.ErrNoModel
 	}
@@ -331,7 +331,7 @@ func (c *requester) askBeside(ctx context.Context, b budget, info catalog.Info, 
 	err = loop.Do(ctx, func() error {
 		var err error
 		a, err = c.readAnswer(ctx, req)
-		if !c.Do(func() { c.book(a, info.ID, purpose) }) && a.started {
+		if !c.Do(func() { c.bookUsage(a, info.ID, purpose) }) && a.started {
 			b.ledger.Add(a.requestID, info.ID, &a.usage)
 		}
 		return err

@@ -39,10 +39,10 @@ type rounds struct {
 	grace    func() time.Duration // how long a call has to stop
 }
 
-// ask sends the conversation to the model and emits its answer as it arrives. Tools
+// requestAnswer sends the conversation to the model and emits its answer as it arrives. Tools
 // start meanwhile. Temporary failures are retried. The answer is not nil if the model
 // started one. It is incomplete if the stream broke after a block that is worth keeping.
-func (c *rounds) ask(t *turn) (a *answer, run *call.Batch, err error) {
+func (c *rounds) requestAnswer(t *turn) (a *answer, run *call.Batch, err error) {
 	whole := false
 	if c.cfg.Partial {
 		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
@@ -107,7 +107,7 @@ func (c *rounds) askOnce(t *turn, whole bool) (a *answer, run *call.Batch, err e
 			if t.first.usage == nil {
 				t.first.usage = &usage
 			}
-			c.book(a, c.model.ID, "answer")
+			c.bookUsage(a, c.model.ID, "answer")
 			if n := history.InputTokens(&usage); n > 0 {
 				c.hist.Measured(sent, n)
 			}

@@ -69,17 +69,17 @@ func (t *timers) Add(ctx context.Context, job tool.Job) (tool.Job, error) {
 	job.ID = tool.NewTaskID("")
 	j := &timedJob{Job: job, until: time.Now().Add(tool.JobLife)}
 	t.jobs = append(t.jobs, j)
-	t.arm(j)
+	t.startTimer(j)
 	return job, nil
 }
 
-// arm starts the timer of a job. The caller holds mu.
-func (t *timers) arm(j *timedJob) {
-	j.timer = time.AfterFunc(time.Until(j.At), func() { t.do(func() { t.fire(j) }) })
+// startTimer starts the timer of a job. The caller holds mu.
+func (t *timers) startTimer(j *timedJob) {
+	j.timer = time.AfterFunc(time.Until(j.At), func() { t.do(func() { t.queueJob(j) }) })
 }
 
-// fire queues the prompt of a job, unless the previous one is still queued.
-func (t *timers) fire(j *timedJob) {
+// queueJob queues the prompt of a job, unless the previous one is still queued.
+func (t *timers) queueJob(j *timedJob) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.Index(t.jobs, j)
@@ -101,7 +101,7 @@ func (t *timers) fire(j *timedJob) {
 		return
 	}
 	j.At = next
-	t.arm(j)
+	t.startTimer(j)
 }
 
 // Remove implements [tool.Schedules].

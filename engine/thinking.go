@@ -199,9 +199,9 @@ func (c *choice) fallBack(trigger string) bool {
 	return false
 }
 
-// use switches to the named model; an empty name means the default. It returns an error
+// useModel switches to the named model; an empty name means the default. It returns an error
 // for a model without a known price if there is a budget.
-func (c *choice) use(name string) error {
+func (c *choice) useModel(name string) error {
 	next := c.resolve(name)
 	if c.budgeted && !next.Priced() {
 		return unpriced(next)

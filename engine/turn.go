@@ -106,7 +106,7 @@ func (c *Conversation) runTurn(ctx context.Context, p *prompt) {
 	c.awake, c.working = false, false
 	c.lifecycle(p, "started")
 
-	end := c.begin(t, p)
+	end := c.startTurn(t, p)
 	for end == nil {
 		end = c.round(t)
 	}
@@ -133,9 +133,9 @@ type ending struct {
 	local        bool   // a slash command was answered locally; localCommand is empty if it is not available
 }
 
-// begin prepares a turn for its prompt: it runs hooks, expands the prompt and records it. It
+// startTurn prepares a turn for its prompt: it runs hooks, expands the prompt and records it. It
 // returns an ending if there is nothing to ask the model.
-func (c *Conversation) begin(t *turn, p *prompt) *ending {
+func (c *Conversation) startTurn(t *turn, p *prompt) *ending {
 	if p.continued != nil {
 		return c.continueTurn(t, p.continued)
 	}
@@ -340,7 +340,7 @@ func (c *Conversation) round(t *turn) *ending {
 	if c.spent() {
 		return c.overBudget()
 	}
-	a, run, err := c.ask(t)
+	a, run, err := c.requestAnswer(t)
 	if errors.Is(err, ask.ErrSpent) {
 		return c.overBudget()
 	}

@@ -179,10 +179,10 @@ func (c *worktrees) record(w *workplace) {
 // StartInWorktree lets a conversation that does not run yet start in a new worktree, or in the
 // one of that name. If the name is empty, one is generated.
 func (c *Conversation) StartInWorktree(ctx context.Context, name string) error {
-	return c.trees.begin(ctx, name)
+	return c.trees.startIn(ctx, name)
 }
 
-func (c *worktrees) begin(ctx context.Context, name string) error {
+func (c *worktrees) startIn(ctx context.Context, name string) error {
 	if c.place != nil { // a resumed session is in one already
 		return nil
 	}

@@ -33,9 +33,9 @@ func (c *writer) inform(text string) error {
 	return c.append(fields("isMeta", true), mustJSON(&wire.TextBlock{Text: text}))
 }
 
-// nudge is like inform, and also emits the text to the host. refused is the id of the model's
+// informAndEmit is like inform, and also emits the text to the host. refused is the id of the model's
 // message that was refused, if any.
-func (c *writer) nudge(t *turn, text, refused string) error {
+func (c *writer) informAndEmit(t *turn, text, refused string) error {
 	if err := c.inform(text); err != nil {
 		return err
 	}

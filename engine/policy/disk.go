@@ -45,8 +45,8 @@ type sights struct {
 
 var oldSights = sync.Pool{New: func() any { return &sights{} }}
 
-// begin makes room for what is seen.
-func (s *sights) begin() {
+// makeRoom makes room for what is seen.
+func (s *sights) makeRoom() {
 	if s.seen == nil {
 		s.seen, s.folds, s.places = map[string]*sight{}, map[string]bool{}, map[string]*place{}
 	}
@@ -61,7 +61,7 @@ func (s *sights) at(path string) *sight {
 		}
 		s.more = append(s.more, sight{})
 		found = &s.more[len(s.more)-1]
-		s.begin()
+		s.makeRoom()
 		s.seen[path] = found
 	}
 	return found
@@ -109,8 +109,8 @@ type seenPattern struct {
 	dir   string   // the directory, with links followed, whose content matches; may be empty
 }
 
-// about sets the script whose words are looked up.
-func (j *disk) about(s *shell.Script) {
+// setScript sets the script whose words are looked up.
+func (j *disk) setScript(s *shell.Script) {
 	if j.script != s {
 		j.script, j.words, j.near, j.nears = s, make([][]seenWord, len(s.Files)), nil, false
 	}
@@ -118,7 +118,7 @@ func (j *disk) about(s *shell.Script) {
 
 // word returns the possible values of the file with index i.
 func (j *disk) word(s *shell.Script, i int) []seenWord {
-	if j.about(s); j.words[i] != nil {
+	if j.setScript(s); j.words[i] != nil {
 		return j.words[i]
 	}
 	f := s.Files[i]
@@ -159,7 +159,7 @@ func (j *disk) findPlaces(s *shell.Script, w *seenWord, loose bool) {
 	}
 	if w.Text != "" && !filepath.IsAbs(w.Text) {
 		for _, dir := range j.nearDirs(s) {
-			w.near = append(w.near, j.place(dir+"/"+w.Text))
+			w.near = append(w.near, j.placeOf(dir+"/"+w.Text))
 		}
 	}
 }
@@ -185,19 +185,19 @@ func (j *disk) patternsOf(s *shell.Script, f *shell.File, w *seenWord) []*seenPa
 func (j *disk) pathsOf(s *shell.Script, all []*place, text string, loose bool) []*place {
 	if isPlain(text, loose) && !filepath.IsAbs(text) { // by far the most common case
 		for _, d := range s.Dirs {
-			all = append(all, j.place(d+"/"+text))
+			all = append(all, j.placeOf(d+"/"+text))
 		}
 		return all
 	}
 	for _, path := range absolute(s, text, loose) {
-		all = append(all, j.place(path))
+		all = append(all, j.placeOf(path))
 	}
 	return all
 }
 
 // nearDirs returns the directories that unknown programs receive as arguments: they may work there.
 func (j *disk) nearDirs(s *shell.Script) []string {
-	if j.about(s); j.nears {
+	if j.setScript(s); j.nears {
 		return j.near
 	}
 	j.nears = true
@@ -223,8 +223,8 @@ type place struct {
 	deep, searched bool        // results of lookBelow
 }
 
-// place looks up a path.
-func (j *disk) place(path string) *place {
+// placeOf looks up a path.
+func (j *disk) placeOf(path string) *place {
 	p := j.places[path]
 	if p == nil {
 		if len(j.room) == cap(j.room) {
@@ -237,7 +237,7 @@ func (j *disk) place(path string) *place {
 		p.upper = hasUpper(p.clean) || p.real != p.clean && hasUpper(p.real)
 		e := j.stat(p.clean)
 		p.names = e.exists() && !e.isDir() && e.names() > 1
-		j.begin()
+		j.makeRoom()
 		j.places[path] = p
 	}
 	return p
@@ -260,7 +260,7 @@ func (j *disk) folding(path string) bool {
 	folds, ok := j.folds[path]
 	if !ok {
 		folds = j.foldsAt(path)
-		j.begin()
+		j.makeRoom()
 		j.folds[path] = folds
 	}
 	return folds
@@ -298,21 +298,21 @@ func (j *disk) stat(path string) entry {
 	if real := j.resolveAt(s, path, ""); real != path {
 		s, path = j.at(real), real
 	}
-	if s.look(path); !s.entry.isLink() {
+	if s.lookUp(path); !s.entry.isLink() {
 		return s.entry
 	}
 	return entry{}
 }
 
-// look looks up a path. It does not follow a link at its end.
-func (j *disk) look(path string) *sight {
+// lookUp looks up a path. It does not follow a link at its end.
+func (j *disk) lookUp(path string) *sight {
 	s := j.at(path)
-	s.look(path)
+	s.lookUp(path)
 	return s
 }
 
-// look looks up the path of a sight, unless that was done.
-func (s *sight) look(path string) {
+// lookUp looks up the path of a sight, unless that was done.
+func (s *sight) lookUp(path string) {
 	if s.looked {
 		return
 	}
@@ -457,7 +457,7 @@ func (j *disk) resolveAt(s *sight, path, clean string) string {
 			s.real = j.resolveClean(clean, j.at(clean))
 		}
 	default:
-		s.real = follow(path, j.lead)
+		s.real = follow(path, j.linkTarget)
 	}
 	return s.real
 }
@@ -490,16 +490,16 @@ func (j *disk) resolveClean(path string, s *sight) string {
 		}
 	}
 	if direct {
-		s.look(path)
+		s.lookUp(path)
 	}
 	if s.real = path; !direct || s.entry.isLink() {
-		s.real = follow(path, j.lead)
+		s.real = follow(path, j.linkTarget)
 	}
 	return s.real
 }
 
-// lead returns the target of a symbolic link, or "".
-func (j *disk) lead(path string) string { return j.look(path).to }
+// linkTarget returns the target of a symbolic link, or "".
+func (j *disk) linkTarget(path string) string { return j.lookUp(path).to }
 
 // leadsAway reports whether a place is a file that another program has open, also if links lead to such a
 // place.
@@ -513,7 +513,7 @@ func (j *disk) leadsAway(p *place) bool {
 	away := false
 	follow(p.path, func(path string) string {
 		away = away || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/dev/fd/")
-		return j.lead(path)
+		return j.linkTarget(path)
 	})
 	return away
 }

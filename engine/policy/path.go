@@ -65,7 +65,7 @@ func (p *Policy) Hidden(req *Request) (patterns []string) {
 // touches reports whether a deny or ask rule about files matches a path, however it is reached: as
 // written or with links followed, relative to any root, by another hard link of the same file, or
 // in another case if the file system ignores it.
-func (j *judgement) touches(r *Rule, path string) bool { return j.fits(j.wide(r), j.place(path)) }
+func (j *judgement) touches(r *Rule, path string) bool { return j.fits(j.wide(r), j.placeOf(path)) }
 
 // fits reports whether a place matches one of the patterns of a deny or ask rule.
 func (j *disk) fits(globs []*glob, p *place) bool {
@@ -218,9 +218,9 @@ type keptRule struct {
 	index int // among the rules
 }
 
-// keep returns the patterns for the directories of a request. They are cached for the next decision
+// keptFor returns the patterns for the directories of a request. They are cached for the next decision
 // with the same directories.
-func (s *ruleset) keep(req *Request) *keptGlobs {
+func (s *ruleset) keptFor(req *Request) *keptGlobs {
 	kept := s.kept.Load()
 	if kept == nil || kept.home != req.Home || !slices.Equal(kept.roots, req.Roots) {
 		kept = &keptGlobs{roots: slices.Clone(req.Roots), home: req.Home, rules: map[*Rule]keptRule{}}
@@ -407,12 +407,12 @@ func (j *judgement) outside() string {
 	for _, a := range j.req.Access {
 		switch {
 		case a.Path != "":
-			if !j.inside(a.Path) {
+			if !j.insideRoots(a.Path) {
 				return a.Path
 			}
 		case a.Kind == tool.Execute && j.shell != nil:
 			for _, f := range paths(j.shell) {
-				if !j.inside(f) {
+				if !j.insideRoots(f) {
 					return f
 				}
 			}
@@ -427,14 +427,14 @@ func unbound(j *judgement) string {
 		return ""
 	}
 	for _, a := range j.req.Access {
-		if a.Path != "" && !j.inside(a.Path) && (j.allows(a) == nil || slices.ContainsFunc(j.req.Roots[j.req.Bound:], func(root string) bool {
+		if a.Path != "" && !j.insideRoots(a.Path) && (j.allows(a) == nil || slices.ContainsFunc(j.req.Roots[j.req.Bound:], func(root string) bool {
 			return below(root, filepath.Clean(a.Path)) || below(j.resolve(root), j.resolve(a.Path))
 		})) {
 			return a.Path
 		}
 		if a.Kind == tool.Execute {
 			for _, f := range paths(j.script(a.Command)) {
-				if !j.inside(f) {
+				if !j.insideRoots(f) {
 					return f
 				}
 			}
@@ -443,7 +443,7 @@ func unbound(j *judgement) string {
 	return ""
 }
 
-func (j *disk) inside(path string) bool {
+func (j *disk) insideRoots(path string) bool {
 	roots := j.req.Roots
 	if j.req.Bound > 0 {
 		roots = roots[:j.req.Bound]

@@ -180,7 +180,7 @@ type judgement struct {
 
 // newJudgement starts a decision.
 func newJudgement(req *Request, set *ruleset) *judgement {
-	j := &judgement{disk: disk{req: req, sights: oldSights.Get().(*sights)}, set: set, kept: set.keep(req)}
+	j := &judgement{disk: disk{req: req, sights: oldSights.Get().(*sights)}, set: set, kept: set.keptFor(req)}
 	j.globs = slices.Grow(j.globs[:0], len(j.kept.rules))[:len(j.kept.rules)]
 	return j
 }
@@ -631,7 +631,7 @@ func (j *judgement) harmless() (Basis, bool) {
 func (j *judgement) listed(command string) (machine, ok bool) {
 	files, machine, ok := shell.IsListed(command)
 	return machine, ok && !slices.ContainsFunc(files, func(f string) bool {
-		return slices.ContainsFunc(absolute(j.script(command), f, false), func(p string) bool { return !j.inside(p) })
+		return slices.ContainsFunc(absolute(j.script(command), f, false), func(p string) bool { return !j.insideRoots(p) })
 	})
 }
 

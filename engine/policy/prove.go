@@ -57,7 +57,7 @@ func (j *judgement) redirectsAllowed(s *shell.Script) bool {
 		}
 		kind := tool.Kind(f.Kind)
 		for _, path := range absolute(s, f.Word.Text(), false) {
-			if j.allows(tool.Access{Kind: kind, Path: path}) == nil && (!j.inside(path) || kind == tool.Write && j.req.Mode != wire.ModeAcceptEdits) {
+			if j.allows(tool.Access{Kind: kind, Path: path}) == nil && (!j.insideRoots(path) || kind == tool.Write && j.req.Mode != wire.ModeAcceptEdits) {
 				verb := "reading "
 				if kind == tool.Write {
 					verb = "writing "
@@ -126,7 +126,7 @@ func (j *judgement) writable(s *shell.Script, place shell.Word) bool {
 		return true
 	}
 	for _, p := range absolute(s, place.Text(), false) {
-		if !j.inside(p) || protectedName(p, j.resolve(p)) != "" {
+		if !j.insideRoots(p) || protectedName(p, j.resolve(p)) != "" {
 			return false
 		}
 	}
@@ -175,7 +175,7 @@ func (j *judgement) reachable(s *shell.Script, c *shell.Call) bool {
 			return false
 		}
 		for _, path := range absolute(s, f.Word.Text(), false) {
-			if !j.inside(path) && j.allows(tool.Access{Kind: tool.Read, Path: path}) == nil {
+			if !j.insideRoots(path) && j.allows(tool.Access{Kind: tool.Read, Path: path}) == nil {
 				return false
 			}
 		}

@@ -224,7 +224,7 @@ func (t *touching) pattern(f *shell.File, w *seenWord) {
 			continue
 		}
 		for _, name := range p.names.list {
-			t.path(f, t.j.place(name), maybe)
+			t.path(f, t.j.placeOf(name), maybe)
 		}
 		if !p.names.ok || slices.ContainsFunc(p.wide, t.overlaps) || p.dir != "" && t.otherWay(p.dir) {
 			t.found = max(t.found, maybe)
@@ -295,7 +295,7 @@ func (t *touching) path(f *shell.File, p *place, certain certainty) {
 // elsewhere: a symbolic link, or another hard link of that file.
 func (t *touching) otherWay(dir string) bool {
 	return slices.ContainsFunc(t.j.waysOut(dir), func(path string) bool {
-		return t.j.fits(t.wide, t.j.place(path)) || t.j.isDir(path) && t.overlaps(belowPattern(t.j.resolve(path)))
+		return t.j.fits(t.wide, t.j.placeOf(path)) || t.j.isDir(path) && t.overlaps(belowPattern(t.j.resolve(path)))
 	})
 }
 

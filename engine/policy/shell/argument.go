@@ -21,8 +21,8 @@ func (s *analysis) applyTable(c *Call, name string, input *Word) {
 	c.Reads = asksVersion(nil, args)
 	s.arguments(c, args)
 	s.hidden(name, args)
-	s.fed(input)
-	if s.steered(name) {
+	s.parseInput(input)
+	if s.writesConfigOf(name) {
 		s.blur("it writes a file that " + name + " takes commands from")
 	}
 }
@@ -230,7 +230,7 @@ func (a *argv) unknown(t string, i int) {
 	a.reads = false
 	a.c.Loose = true
 	a.c.risk(i, t)
-	a.s.use(File{Word: a.c.Args[i], Kind: Write, Via: a.via, Loose: true})
+	a.s.addFile(File{Word: a.c.Args[i], Kind: Write, Via: a.via, Loose: true})
 }
 
 // stray handles the value of an option that is not known: it may be a file or a command.
@@ -238,7 +238,7 @@ func (a *argv) stray(t string, i int) {
 	_, value, joinedValue := strings.Cut(t, "=")
 	switch {
 	case joinedValue:
-		a.s.use(File{Word: Literal(value), Kind: Read, Via: a.via, Loose: true})
+		a.s.addFile(File{Word: Literal(value), Kind: Read, Via: a.via, Loose: true})
 	case i+1 < len(a.c.Args) && !a.p.is(readsTrait) && !a.p.is(printsTrait):
 		next := a.c.Args[i+1]
 		switch n := next.Text(); {
@@ -403,7 +403,7 @@ func (a *argv) finish() {
 		a.operand(k, o)
 	}
 	if a.deep && files == 0 && p.is(readsTrait) {
-		a.s.use(File{Word: Literal("."), Kind: Read, Via: a.via, Deep: true})
+		a.s.addFile(File{Word: Literal("."), Kind: Read, Via: a.via, Deep: true})
 	}
 	if p.is(bareTrait) && len(a.operands) > 0 && !a.lists {
 		a.quiet, a.reads = false, false
@@ -433,7 +433,7 @@ func (a *argv) operand(k kind, o operand) {
 // extra handles an operand that the line does not expect.
 func (a *argv) extra(o operand) {
 	a.quiet, a.reads = false, false
-	a.s.use(File{Word: o.word, Kind: Write, Via: a.via, Loose: true})
+	a.s.addFile(File{Word: o.word, Kind: Write, Via: a.via, Loose: true})
 }
 
 // recordFindings sets the properties of the call.
@@ -502,19 +502,19 @@ func announcesCommand(t string, shell bool) bool {
 	return len(t) > 1 && len(t) < 6 && t[0] == '-' && (strings.HasSuffix(t, "c") || !shell && strings.HasSuffix(t, "e") || t == "-x" || t == "-r" && !shell)
 }
 
-// fed handles the input of an unknown program, as far as it is contained in the command:
+// parseInput handles the input of an unknown program, as far as it is contained in the command:
 // the program may execute it.
-func (s *analysis) fed(input *Word) {
+func (s *analysis) parseInput(input *Word) {
 	text := s.piped
 	if input != nil {
 		text += input.Text()
 	}
 	if text != "" {
-		s.guess(text)
+		s.addGuesses(text)
 	}
 }
 
 // unpacked records that files with unknown names are created.
 func (s *analysis) unpacked(via string) {
-	s.use(File{Word: patternWord(".", AnyText), Kind: Write, Via: via, Loose: true, Deep: true})
+	s.addFile(File{Word: patternWord(".", AnyText), Kind: Write, Via: via, Loose: true, Deep: true})
 }

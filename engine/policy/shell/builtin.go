@@ -30,7 +30,7 @@ func loosely(a *argv, args []Word, at int) {
 	a.c.Reads = asksVersion(a.p, args)
 	a.s.arguments(a.c, args)
 	a.s.hidden(a.via, args)
-	a.s.fed(a.input)
+	a.s.parseInput(a.input)
 }
 
 // fileMode is for chmod and similar programs: a mode may start with a dash.
@@ -56,12 +56,12 @@ func builtin(a *argv, args []Word, _ int) {
 			args = args[1:]
 		}
 		a.c.Clear, a.c.Reads = false, true // the evaluated text is analyzed
-		s.joined(args, "eval")
+		s.parseJoined(args, "eval")
 	case "trap":
 		s.act("it sets a command that runs later")
 		for _, w := range args {
 			if !w.Static() || !strings.HasPrefix(w.Text(), "-") {
-				s.sub(w, "trap")
+				s.parseWord(w, "trap")
 				return
 			}
 		}
@@ -74,7 +74,7 @@ func builtin(a *argv, args []Word, _ int) {
 		for _, w := range args {
 			if _, v, found := strings.Cut(w.Text(), "="); found {
 				s.blur("it defines an alias")
-				s.sub(Literal(v), "alias")
+				s.parseWord(Literal(v), "alias")
 			}
 		}
 	default: // source
@@ -199,9 +199,9 @@ func mapfile(a *argv, args []Word, _ int) {
 		a.s.blur("mapfile runs a command for the lines it reads")
 		switch {
 		case at+1 < len(t):
-			a.s.sub(Literal(t[at+1:]), "mapfile")
+			a.s.parseWord(Literal(t[at+1:]), "mapfile")
 		case i+1 < len(args):
-			a.s.sub(args[i+1], "mapfile")
+			a.s.parseWord(args[i+1], "mapfile")
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (a *argv) testWord(w Word) {
 	if t := w.Text(); w.Static() && (strings.HasPrefix(t, "-") || t == "]" || t == "!" || t == "=" || t == "==" || t == "!=" || t == "(" || t == ")") {
 		return
 	}
-	a.s.use(File{Word: w, Kind: Read, Via: a.via})
+	a.s.addFile(File{Word: w, Kind: Read, Via: a.via})
 }
 
 // sudo runs a command as another user.
@@ -370,7 +370,7 @@ func (a *argv) shellWords(args []Word) {
 		case t == "--command", t == "--session-command":
 			text, next = true, 1
 		case strings.HasPrefix(t, "--command="):
-			s.sub(Literal(strings.TrimPrefix(t, "--command=")), name+" -c")
+			s.parseWord(Literal(strings.TrimPrefix(t, "--command=")), name+" -c")
 			return
 		case t == "--rcfile", t == "--init-file":
 			s.blur("a shell reads its commands from its input")
@@ -383,9 +383,9 @@ func (a *argv) shellWords(args []Word) {
 			text = text || t[0] == '-' && strings.Contains(t, "c")
 			if strings.Contains(t, "s") && t[0] == '-' && !text {
 				s.blur("a shell reads its commands from its input") // even if operands follow
-				s.fed(nil)
+				s.parseInput(nil)
 				if a.input != nil {
-					s.sub(*a.input, name)
+					s.parseWord(*a.input, name)
 				}
 			}
 			if strings.HasSuffix(t, "o") || strings.HasSuffix(t, "O") {
@@ -398,7 +398,7 @@ func (a *argv) shellWords(args []Word) {
 		}
 	}
 	if a.input != nil {
-		s.sub(*a.input, name)
+		s.parseWord(*a.input, name)
 		return
 	}
 	s.blur("a shell reads its commands from its input")
@@ -407,9 +407,9 @@ func (a *argv) shellWords(args []Word) {
 // shellText handles the text of a shell's -c, and its parameters.
 func (a *argv) shellText(w Word, rest []Word) {
 	a.c.Reads = !slices.Contains([]string{"su", "runuser", "sg", "pwsh", "csh", "tcsh", "fish"}, a.via) // the commands in the text are analyzed
-	a.s.sub(w, a.via+" -c")
+	a.s.parseWord(w, a.via+" -c")
 	for _, r := range rest {
-		a.s.use(File{Word: r, Kind: Write, Via: a.via, Loose: true})
+		a.s.addFile(File{Word: r, Kind: Write, Via: a.via, Loose: true})
 	}
 	if len(rest) > 1 && strings.Contains(w.Text(), "$@") {
 		a.s.run(rest[1:], a.via+" -c", nil)
@@ -422,7 +422,7 @@ func (a *argv) shellText(w Word, rest []Word) {
 // runsFile records that an interpreter runs a file. The file may be a program that is a
 // script: "bash npm" finds it in the PATH, "node /usr/bin/npm" names its path.
 func (a *argv) runsFile(w Word, rest []Word) {
-	a.s.call(&Call{Args: append([]Word{w}, rest...), Via: a.via, Guess: true})
+	a.s.addCall(&Call{Args: append([]Word{w}, rest...), Via: a.via, Guess: true})
 }
 
 // shellFile handles a file of commands.
@@ -431,13 +431,13 @@ func (a *argv) shellFile(w Word, rest []Word) {
 	if t == "-" || strings.HasPrefix(t, "/dev/") || strings.HasPrefix(t, "/proc/") {
 		a.s.blur("a shell reads its commands from its input")
 		if a.input != nil {
-			a.s.sub(*a.input, a.via)
+			a.s.parseWord(*a.input, a.via)
 		}
 		return
 	}
-	a.s.use(File{Word: w, Kind: Read, Via: a.via})
+	a.s.addFile(File{Word: w, Kind: Read, Via: a.via})
 	a.runsFile(w, rest)
-	if a.s.written(w, a.c) {
+	if a.s.writes(w, a.c) {
 		a.s.blur("a shell runs a file that this command creates")
 	}
 	a.s.arguments(a.c, rest)

@@ -28,7 +28,7 @@ func init() {
 		"code":    codeEffect,
 		"run":     runEffect,
 		"cmd":     cmdEffect,
-		"join":    func(a *argv, w Word, _, at int) { a.rest(at, func(args []Word) { a.s.joined(args, a.via) }) },
+		"join":    func(a *argv, w Word, _, at int) { a.rest(at, func(args []Word) { a.s.parseJoined(args, a.via) }) },
 		"pkg":     packageEffect,
 		"env":     func(a *argv, w Word, _, at int) {},
 		"split":   splitEffect,
@@ -88,7 +88,7 @@ func init() {
 			a.riskIf(!w.Static() || !plainCMakeValue(name, value), i)
 		},
 		"callout": func(a *argv, w Word, i, _ int) {
-			if a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true}); !w.Static() || strings.Contains(w.Text(), "(?C") {
+			if a.s.addFile(File{Word: w, Kind: Read, Via: a.via, Loose: true}); !w.Static() || strings.Contains(w.Text(), "(?C") {
 				a.apply("code", w, i)
 			}
 		},
@@ -132,10 +132,10 @@ func (a *argv) file(w Word, deep bool) {
 		a.quiet = false
 	}
 	if a.inplace {
-		a.s.use(File{Word: w, Kind: Write, Via: a.via, Deep: deep})
+		a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Deep: deep})
 		return
 	}
-	a.s.use(File{Word: w, Kind: Read, Via: a.via, Deep: deep || a.deep})
+	a.s.addFile(File{Word: w, Kind: Read, Via: a.via, Deep: deep || a.deep})
 }
 
 func changeEffect(a *argv, w Word, _, _ int) {
@@ -144,14 +144,14 @@ func changeEffect(a *argv, w Word, _, _ int) {
 		a.reads = false
 	}
 	if !w.none() {
-		a.s.use(File{Word: w, Kind: Write, Via: a.via, Deep: a.deep})
+		a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Deep: a.deep})
 	}
 }
 
 func writeEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	if !w.none() {
-		a.s.use(File{Word: w, Kind: Write, Via: a.via})
+		a.s.addFile(File{Word: w, Kind: Write, Via: a.via})
 	}
 }
 
@@ -159,7 +159,7 @@ func placeEffect(a *argv, w Word, i, _ int) {
 	a.acts()
 	if !w.none() {
 		a.c.Places = append(a.c.Places, Place{i, w})
-		a.s.use(File{Word: w, Kind: Write, Via: a.via, Loose: true})
+		a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Loose: true})
 	}
 }
 
@@ -172,20 +172,20 @@ func dirEffect(a *argv, w Word, i, at int) {
 
 func listEffect(a *argv, w Word, i, _ int) {
 	a.acts()
-	a.s.use(File{Word: anyWord("names"), Kind: Read, Via: a.via, Loose: true})
+	a.s.addFile(File{Word: anyWord("names"), Kind: Read, Via: a.via, Loose: true})
 	if w.none() {
 		return // the names are read from its operands or its input
 	}
 	a.c.risk(i, a.c.Args[i].Text())
-	a.s.use(File{Word: w, Kind: Read, Via: a.via})
+	a.s.addFile(File{Word: w, Kind: Read, Via: a.via})
 }
 
 func codeEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	a.s.blurOnly(a.via + " reads its instructions from a file or its input")
 	if !w.none() {
-		a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
-		a.s.guess(w.Text())
+		a.s.addFile(File{Word: w, Kind: Read, Via: a.via, Loose: true})
+		a.s.addGuesses(w.Text())
 	}
 }
 
@@ -198,8 +198,8 @@ func runEffect(a *argv, w Word, i, _ int) {
 	if text, ok := strings.CutPrefix(w.Text(), "exec="); ok && w.Static() { // --checkpoint-action
 		w = Literal(text)
 	}
-	a.s.sub(w, a.via)
-	a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
+	a.s.parseWord(w, a.via)
+	a.s.addFile(File{Word: w, Kind: Read, Via: a.via, Loose: true})
 }
 
 // rest passes the words starting at an index to another program.
@@ -242,7 +242,7 @@ func packageEffect(a *argv, w Word, _, at int) {
 	}
 	name := path.Base(w.Text())
 	a.done = true
-	a.s.call(&Call{Args: a.c.Args[at:], Via: a.via, Guess: true})
+	a.s.addCall(&Call{Args: a.c.Args[at:], Via: a.via, Guess: true})
 	if p := lookup(name); p != nil && (p.code == "" || p.code == "project") {
 		a.s.program(a.c, p, at+1, a.input)
 		a.c.Quiet, a.c.Reads, a.c.Edits = false, false, false
@@ -264,7 +264,7 @@ func splitEffect(a *argv, w Word, i, at int) {
 	if w.none() {
 		return
 	}
-	a.s.joined(append([]Word{w}, a.c.Args[at+1:]...), "env -S")
+	a.s.parseJoined(append([]Word{w}, a.c.Args[at+1:]...), "env -S")
 	if strings.ContainsAny(w.Text(), `$\`) {
 		a.s.blur("env creates arguments at run time")
 	}
@@ -276,7 +276,7 @@ func riskEffect(a *argv, w Word, i, _ int) {
 		return
 	}
 	a.c.Loose = true
-	a.s.use(File{Word: w, Kind: Write, Via: a.via, Loose: true})
+	a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Loose: true})
 }
 
 func inplaceEffect(a *argv, w Word, i, _ int) {
@@ -286,7 +286,7 @@ func inplaceEffect(a *argv, w Word, i, _ int) {
 
 // targetEffect records what a build works on.
 func targetEffect(a *argv, w Word, _, at int) {
-	a.s.use(File{Word: w, Kind: Write, Via: a.via, Loose: true})
+	a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Loose: true})
 	if !w.Static() {
 		return
 	}
@@ -304,7 +304,7 @@ func modeEffect(a *argv, w Word, i, at int) {
 	// A word that is the mode, or the file that it is read from.
 	a.acts()
 	if i != at || strings.HasPrefix(a.c.Args[i].Text(), "--") {
-		a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true})
+		a.s.addFile(File{Word: w, Kind: Read, Via: a.via, Loose: true})
 		a.instead = true
 	}
 }
@@ -330,7 +330,7 @@ func manEffect(a *argv, w Word, _, _ int) {
 		a.file(w, false)
 		return
 	}
-	a.s.use(File{Word: w, Kind: Read, Via: a.via, Loose: true}) // with -l
+	a.s.addFile(File{Word: w, Kind: Read, Via: a.via, Loose: true}) // with -l
 }
 
 func dateEffect(a *argv, w Word, i, _ int) {
@@ -405,7 +405,7 @@ func flockEffect(a *argv, w Word, _, at int) {
 	if t := w.Text(); w.Static() && (t == "-c" || t == "--command") {
 		a.rest(at+1, func(args []Word) {
 			if len(args) > 0 {
-				a.s.sub(args[0], "flock -c")
+				a.s.parseWord(args[0], "flock -c")
 			}
 		})
 		return
@@ -422,7 +422,7 @@ func dataEffect(a *argv, w Word, i, _ int) {
 	if w.none() {
 		return
 	}
-	a.s.use(File{Word: w, Kind: Write, Via: "curl", Loose: true})
+	a.s.addFile(File{Word: w, Kind: Write, Via: "curl", Loose: true})
 	a.riskIf(!w.Static() || sendsFile(w.Text(), a.c.Args[i].Text()) || strings.Contains(w.Text(), "%output{"), i)
 }
 
@@ -439,7 +439,7 @@ func cookieEffect(a *argv, w Word, i, _ int) {
 	a.acts()
 	if !w.none() && (!w.Static() || !strings.Contains(w.Text(), "=")) {
 		a.riskIf(true, i)
-		a.s.use(File{Word: w, Kind: Read, Via: "curl", Loose: true})
+		a.s.addFile(File{Word: w, Kind: Read, Via: "curl", Loose: true})
 	}
 }
 
@@ -456,32 +456,32 @@ func outEffect(a *argv, w Word, i, _ int) {
 		return
 	}
 	a.riskIf(true, i)
-	a.s.use(File{Word: w, Kind: Write, Via: "curl"})
+	a.s.addFile(File{Word: w, Kind: Write, Via: "curl"})
 }
 
 // steerEffect handles a file that configures which other files and hosts to use.
 func steerEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	a.s.AnyHost = true
-	a.s.use(File{Word: w, Kind: Read, Via: "curl", Loose: true})
-	a.s.use(File{Word: anyWord(w.Raw), Kind: Write, Via: "curl", Loose: true})
+	a.s.addFile(File{Word: w, Kind: Read, Via: "curl", Loose: true})
+	a.s.addFile(File{Word: anyWord(w.Raw), Kind: Write, Via: "curl", Loose: true})
 }
 
 func sendsEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	if !w.none() {
-		a.s.use(File{Word: w, Kind: Read, Via: "curl", Loose: true})
+		a.s.addFile(File{Word: w, Kind: Read, Via: "curl", Loose: true})
 	}
 }
 
 func urlEffect(a *argv, w Word, i, at int) {
 	a.acts()
-	a.s.use(File{Word: w, Kind: Write, Via: "curl", Loose: true})
+	a.s.addFile(File{Word: w, Kind: Write, Via: "curl", Loose: true})
 	t := w.Text()
 	if len(t) > 5 && strings.EqualFold(t[:5], "file:") {
 		a.riskIf(true, at)
 		if strings.ContainsAny(t, "[]{}") { // these are patterns for curl
-			a.s.use(File{Word: anyWord(t), Kind: Read, Via: "curl", Loose: true})
+			a.s.addFile(File{Word: anyWord(t), Kind: Read, Via: "curl", Loose: true})
 		}
 	}
 }
@@ -491,6 +491,6 @@ func sshOptionEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	a.c.Loose = true
 	if at := strings.IndexAny(w.Text(), "= \t"); at >= 0 {
-		a.s.sub(Literal(strings.TrimLeft(w.Text()[at:], "= \t")), a.via)
+		a.s.parseWord(Literal(strings.TrimLeft(w.Text()[at:], "= \t")), a.via)
 	}
 }

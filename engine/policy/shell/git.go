@@ -35,7 +35,7 @@ func git(a *argv, args []Word, at int) {
 func (a *argv) beforeGit(i int) {
 	s, c := a.s, a.c
 	if i > 1 {
-		s.call(&Call{Args: append([]Word{c.Args[0]}, c.Args[i:]...), Via: "git", Guess: true})
+		s.addCall(&Call{Args: append([]Word{c.Args[0]}, c.Args[i:]...), Via: "git", Guess: true})
 	}
 	sub, rest := c.Args[i].Text(), c.Args[i+1:]
 	for j, w := range rest {
@@ -44,7 +44,7 @@ func (a *argv) beforeGit(i int) {
 			a.riskIf(true, i+1+j)
 			c.Loose = true
 			if _, command, ok := strings.Cut(t, "::"); ok {
-				s.sub(Literal(command), "git")
+				s.parseWord(Literal(command), "git")
 			}
 		}
 		if !w.Static() {
@@ -56,20 +56,20 @@ func (a *argv) beforeGit(i int) {
 	case "grep", "archive", "checkout-index":
 		plain := slices.DeleteFunc(slices.Clone(rest), func(w Word) bool { return strings.HasPrefix(w.Text(), "-") })
 		if len(plain) < 2 || slices.ContainsFunc(rest, func(w Word) bool { return w.Text() == "--no-index" || w.Text() == "--untracked" }) {
-			s.use(File{Word: Literal("."), Kind: Read, Via: "git", Loose: true, Deep: true})
+			s.addFile(File{Word: Literal("."), Kind: Read, Via: "git", Loose: true, Deep: true})
 		}
 	case "add", "stash":
 		// With these options it also takes in files that git would ignore.
 		option := map[string]string{"add": "force", "stash": "all"}[sub]
 		if slices.ContainsFunc(rest, func(w Word) bool { return isOption(w.Text(), option) }) {
-			s.use(File{Word: Literal("."), Kind: Read, Via: "git", Loose: true, Deep: true})
+			s.addFile(File{Word: Literal("."), Kind: Read, Via: "git", Loose: true, Deep: true})
 		}
 	case "clean":
 		if !slices.ContainsFunc(rest, func(w Word) bool { return !strings.HasPrefix(w.Text(), "-") }) {
-			s.use(File{Word: Literal("."), Kind: Write, Via: "git", Loose: true, Deep: true})
+			s.addFile(File{Word: Literal("."), Kind: Write, Via: "git", Loose: true, Deep: true})
 		}
 	case "send-pack":
-		s.call(&Call{Args: append([]Word{c.Args[0], Literal("push")}, rest...), Via: "git", Guess: true})
+		s.addCall(&Call{Args: append([]Word{c.Args[0], Literal("push")}, rest...), Via: "git", Guess: true})
 	}
 }
 
@@ -131,7 +131,7 @@ func (a *argv) gitFile(w Word, kind Kind) {
 	if w.Static() {
 		w = pathspec(w.Text())
 	}
-	a.s.use(File{Word: w, Kind: kind, Via: "git", Loose: true, Deep: a.deep})
+	a.s.addFile(File{Word: w, Kind: kind, Via: "git", Loose: true, Deep: a.deep})
 }
 
 // pathspec returns the files that an argument of git stands for: git itself expands *
@@ -229,7 +229,7 @@ func gitDirEffect(a *argv, w Word, i, _ int) {
 		return
 	}
 	a.reads = false
-	a.s.use(File{Word: w, Kind: Write, Via: "git", Loose: true, Deep: true})
+	a.s.addFile(File{Word: w, Kind: Write, Via: "git", Loose: true, Deep: true})
 }
 
 // gitExecEffect handles the directory of git's programs.
@@ -238,7 +238,7 @@ func gitExecEffect(a *argv, w Word, i, _ int) {
 		return
 	}
 	a.riskIf(true, i)
-	a.s.use(File{Word: w, Kind: Write, Via: "git", Loose: true, Deep: true})
+	a.s.addFile(File{Word: w, Kind: Write, Via: "git", Loose: true, Deep: true})
 	a.s.blur("it changes where git finds its programs")
 }
 
@@ -253,14 +253,14 @@ func gitConfigEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
 	key, v, _ := strings.Cut(w.Text(), "=")
 	key = strings.ToLower(key)
-	s.guess(v) // some program or file, whatever the key is
-	s.call(&Call{Args: []Word{Literal("git"), Literal(key), Literal(v)}, Via: "git -c", Guess: true})
+	s.addGuesses(v) // some program or file, whatever the key is
+	s.addCall(&Call{Args: []Word{Literal("git"), Literal(key), Literal(v)}, Via: "git -c", Guess: true})
 	if !w.Static() || strings.HasPrefix(a.c.Args[i].Text(), "--config-env") || strings.HasPrefix(key, "alias.") || strings.HasPrefix(key, "include") {
 		s.blur("it sets git configuration that can redefine commands")
 	}
 	if strings.HasPrefix(v, "!") || strings.HasPrefix(key, "filter.") || strings.HasPrefix(key, "alias.") ||
 		slices.ContainsFunc(gitRunKeys, func(part string) bool { return strings.Contains(key, part) }) {
-		s.sub(Literal(strings.TrimPrefix(v, "!")), "git -c")
+		s.parseWord(Literal(strings.TrimPrefix(v, "!")), "git -c")
 		s.act("git is given a program to run")
 	}
 }
@@ -268,7 +268,7 @@ func gitConfigEffect(a *argv, w Word, i, _ int) {
 // gitConfigFileEffect handles a configuration file.
 func gitConfigFileEffect(a *argv, w Word, i, _ int) {
 	a.riskIf(true, i)
-	a.s.use(File{Word: w, Kind: Write, Via: "git config", Loose: true})
+	a.s.addFile(File{Word: w, Kind: Write, Via: "git config", Loose: true})
 }
 
 // gitConfig reads or writes the configuration.
@@ -295,9 +295,9 @@ func gitConfig(a *argv, args []Word, at int) {
 	if slices.ContainsFunc(args, func(w Word) bool { return w.Text() == "--global" }) {
 		file = s.env.Home + "/.gitconfig"
 	}
-	s.use(File{Word: Literal(file), Kind: Write, Via: "git config"})
+	s.addFile(File{Word: Literal(file), Kind: Write, Via: "git config"})
 	for _, o := range a.operands {
-		s.use(File{Word: o.word, Kind: Write, Via: "git", Loose: true})
+		s.addFile(File{Word: o.word, Kind: Write, Via: "git", Loose: true})
 	}
 }
 
@@ -311,7 +311,7 @@ func gitSubmodule(a *argv, args []Word, at int) {
 	a.c.risk(at+i, "foreach")
 	for i++; i < len(args) && strings.HasPrefix(args[i].Text(), "-"); i++ {
 	}
-	a.s.joined(args[i:], "git submodule foreach")
+	a.s.parseJoined(args[i:], "git submodule foreach")
 }
 
 // gitBisect runs a command for every revision.
@@ -339,9 +339,9 @@ func gitRisk(a *argv, args []Word, at int) {
 		if strings.HasPrefix(w.Text(), "-") || !w.Static() {
 			a.c.risk(at+i, w.Text())
 		}
-		a.s.use(File{Word: w, Kind: Write, Via: "git", Loose: true})
+		a.s.addFile(File{Word: w, Kind: Write, Via: "git", Loose: true})
 		if _, v, ok := strings.Cut(w.Text(), "="); ok && strings.HasPrefix(w.Text(), "-") {
-			a.s.sub(Literal(v), "git")
+			a.s.parseWord(Literal(v), "git")
 		} else if i > 0 && strings.HasPrefix(args[i-1].Text(), "-") {
 			a.s.parseGuess(w.Text(), "git")
 		}

@@ -21,7 +21,7 @@ func sedEffect(a *argv, w Word, i, at int) {
 	a.c.risk(at, "its script")
 	a.s.blurOnly("Parley cannot tell what this sed script does")
 	for w := range strings.FieldsFuncSeq(w.Text(), func(r rune) bool { return strings.ContainsRune(" ;{}\n", r) }) {
-		a.s.use(File{Word: Literal(w), Kind: Write, Via: "sed", Loose: true})
+		a.s.addFile(File{Word: Literal(w), Kind: Write, Via: "sed", Loose: true})
 	}
 }
 
@@ -296,7 +296,7 @@ func skipLine(text string, from int) int {
 func awkFileEffect(a *argv, w Word, _, _ int) {
 	if w.Static() {
 		if name, value, ok := strings.Cut(w.Text(), "="); ok && consistsOf(name, nameBytes) && !strings.ContainsAny(name, "-.") {
-			a.s.use(File{Word: Literal(value), Kind: Read, Via: a.via, Loose: true})
+			a.s.addFile(File{Word: Literal(value), Kind: Read, Via: a.via, Loose: true})
 			return
 		}
 	}
@@ -314,7 +314,7 @@ func jqEffect(a *argv, w Word, i, at int) {
 		if a.inplace {
 			kind = Write
 		}
-		a.s.use(File{Word: w, Kind: kind, Via: a.via, Loose: true})
+		a.s.addFile(File{Word: w, Kind: kind, Via: a.via, Loose: true})
 	}
 	if !w.Static() || strings.Contains(t, "import") || strings.Contains(t, "include") || strings.Contains(t, "ENV") || HasWord(t, "env") ||
 		a.via == "yq" && (strings.Contains(t, "load") || HasWord(t, "eval") && t != "eval" || strings.Contains(t, "env")) {

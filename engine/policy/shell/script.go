@@ -187,7 +187,7 @@ func (c *Call) risk(arg int, word string) {
 	}
 }
 
-func (s *Script) call(c *Call) {
+func (s *Script) addCall(c *Call) {
 	if len(s.Calls) >= maxCalls {
 		s.blur("it runs too many programs to check")
 		return
@@ -195,7 +195,7 @@ func (s *Script) call(c *Call) {
 	s.Calls = append(s.Calls, c)
 }
 
-func (s *analysis) use(f File) {
+func (s *analysis) addFile(f File) {
 	if len(s.Files) >= MaxFiles {
 		s.blur("it names too many files to check")
 		return
@@ -247,11 +247,11 @@ func (s *analysis) parse(text, via string) {
 	}
 	if !ok {
 		s.blur("shells disagree on what a backslash at the end of a line means here")
-		s.guess(text)
+		s.addGuesses(text)
 	}
 	if deep > maxNesting {
 		s.blur("the command is too long or too deeply nested to check")
-		s.guess(text)
+		s.addGuesses(text)
 		return
 	}
 	parser := parsers.Get().(*syntax.Parser)
@@ -260,22 +260,22 @@ func (s *analysis) parse(text, via string) {
 	parsers.Put(parser)
 	if err != nil {
 		s.blur(notShell)
-		s.guess(text)
+		s.addGuesses(text)
 		if file == nil {
 			return
 		}
 	}
 	if strings.Contains(text, "`") && backquotesDiffer(file, text) {
 		s.blur("shells disagree on where a backquoted command ends")
-		s.guess(text)
+		s.addGuesses(text)
 	}
 	if strings.Contains(text, "#") && commentsDiffer(file, text) {
 		s.blur("shells disagree on whether a # begins a comment")
-		s.guess(text)
+		s.addGuesses(text)
 	}
 	if (strings.Contains(text, "${") || strings.Contains(text, "=~")) && hasHiddenText(file, text) {
 		s.blur("an expansion in it may run a command")
-		s.guess(text)
+		s.addGuesses(text)
 	}
 	s.depth++
 	defer func() { s.depth-- }()
@@ -382,8 +382,8 @@ func scan(text string) (most int, clean bool) {
 	return most, clean
 }
 
-// guess handles a text that cannot be parsed: its words may be programs.
-func (s *analysis) guess(text string) {
+// addGuesses handles a text that cannot be parsed: its words may be programs.
+func (s *analysis) addGuesses(text string) {
 	clean := strings.NewReplacer(`\`, "", `"`, "", "'", "", "\\\n", "").Replace(text)
 	for part := range strings.FieldsFuncSeq(clean, func(r rune) bool { return strings.ContainsRune(";&|`\n(){}<>$!", r) }) {
 		var args []Word
@@ -391,9 +391,9 @@ func (s *analysis) guess(text string) {
 			args = append(args, Literal(w))
 		}
 		if len(args) > 0 {
-			s.call(&Call{Args: args, Via: "?", Loose: true, Guess: true})
+			s.addCall(&Call{Args: args, Via: "?", Loose: true, Guess: true})
 			for _, a := range args {
-				s.use(File{Word: a, Kind: Write, Via: "?", Loose: true, Hint: true})
+				s.addFile(File{Word: a, Kind: Write, Via: "?", Loose: true, Hint: true})
 			}
 		}
 	}
@@ -425,7 +425,7 @@ func (s *analysis) stmt(st *syntax.Stmt, via string) {
 		}
 	}
 	if c, ok := st.Cmd.(*syntax.CallExpr); ok {
-		s.simple(c, via, input)
+		s.simpleCommand(c, via, input)
 	} else if st.Cmd != nil {
 		s.compound(st.Cmd, via)
 	}
@@ -455,16 +455,16 @@ func (s *analysis) compound(cmd syntax.Command, via string) {
 		s.stmts(c.Do, via)
 	case *syntax.ForClause:
 		if l, ok := c.Loop.(*syntax.WordIter); ok {
-			s.words(l.Items...)
+			s.walkWords(l.Items...)
 		} else {
-			s.inside(c.Loop)
+			s.walkParts(c.Loop)
 			s.unprove("it calculates")
 		}
 		s.stmts(c.Do, via)
 	case *syntax.CaseClause:
-		s.words(c.Word)
+		s.walkWords(c.Word)
 		for _, item := range c.Items {
-			s.words(item.Patterns...)
+			s.walkWords(item.Patterns...)
 			s.stmts(item.Stmts, via)
 		}
 	case *syntax.TimeClause:
@@ -482,7 +482,7 @@ func (s *analysis) compound(cmd syntax.Command, via string) {
 		}
 	default: // arithmetic and tests
 		s.unprove("it calculates")
-		s.inside(cmd)
+		s.walkParts(cmd)
 	}
 }
 
@@ -551,8 +551,8 @@ func (s *analysis) printed(st *syntax.Stmt) string {
 	return b.String()
 }
 
-// inside analyzes the substitutions inside of a node.
-func (s *analysis) inside(n syntax.Node) {
+// walkParts analyzes the substitutions inside of a node.
+func (s *analysis) walkParts(n syntax.Node) {
 	if n == nil {
 		return
 	}
@@ -575,7 +575,7 @@ func (s *analysis) inside(n syntax.Node) {
 			// The parser does not parse its text, but a shell expands it.
 			if strings.ContainsAny(n.Pattern.Value, "$`<>") {
 				s.blur("a pattern in it may run a command")
-				s.guess(n.Pattern.Value)
+				s.addGuesses(n.Pattern.Value)
 			}
 		}
 		return true
@@ -659,10 +659,10 @@ func unquoted(w *syntax.Word) string {
 	return b.String()
 }
 
-func (s *analysis) words(words ...*syntax.Word) {
+func (s *analysis) walkWords(words ...*syntax.Word) {
 	for _, w := range words {
 		if w != nil && !isLit(w) {
-			s.inside(w)
+			s.walkParts(w)
 		}
 	}
 }
@@ -690,7 +690,7 @@ func isInput(r *syntax.Redirect) bool {
 
 // redirect records the file of a redirection. It returns the text of a here-document.
 func (s *analysis) redirect(r *syntax.Redirect) *Word {
-	s.words(r.Word, r.Hdoc)
+	s.walkWords(r.Word, r.Hdoc)
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
 		s.unprove("it opens a file descriptor of its own")
 	}
@@ -714,7 +714,7 @@ func (s *analysis) redirect(r *syntax.Redirect) *Word {
 		if !w.Static() || strings.ContainsAny(w.Text(), "$`<>") {
 			// Bash expands it once more for its error message.
 			s.blur("a string in it may be evaluated as code")
-			s.guess(w.Text())
+			s.addGuesses(w.Text())
 		}
 		if t := strings.TrimSuffix(w.Text(), "-"); w.Static() && (t == "" || isNumber(t)) {
 			return nil
@@ -729,9 +729,9 @@ func (s *analysis) redirect(r *syntax.Redirect) *Word {
 		if w.Static() && s.device(w.Text(), r.Op.String()) {
 			continue
 		}
-		s.use(File{Word: w, Kind: kind, Via: r.Op.String()})
+		s.addFile(File{Word: w, Kind: kind, Via: r.Op.String()})
 		if r.Op == syntax.RdrInOut {
-			s.use(File{Word: w, Kind: Read, Via: r.Op.String()})
+			s.addFile(File{Word: w, Kind: Read, Via: r.Op.String()})
 		}
 	}
 	return nil
@@ -777,7 +777,7 @@ func (s *analysis) device(t, op string) bool {
 	}
 	if strings.HasPrefix(t, "/dev/tcp/") || strings.HasPrefix(t, "/dev/udp/") {
 		s.act("it uses the network")
-		s.call(&Call{Args: []Word{Literal("/dev/tcp"), Literal(t)}, Via: op, Danger: []Danger{{Arg: -1, Word: "it uses the network"}}})
+		s.addCall(&Call{Args: []Word{Literal("/dev/tcp"), Literal(t)}, Via: op, Danger: []Danger{{Arg: -1, Word: "it uses the network"}}})
 		return true
 	}
 	return false
@@ -799,8 +799,8 @@ func mayConnect(v Value) bool {
 	return Overlap(append([]rune("/dev/tcp/"), AnyText), v.Pat) || Overlap(append([]rune("/dev/udp/"), AnyText), v.Pat)
 }
 
-// simple analyzes a simple command.
-func (s *analysis) simple(c *syntax.CallExpr, via string, input *Word) {
+// simpleCommand analyzes a simple command.
+func (s *analysis) simpleCommand(c *syntax.CallExpr, via string, input *Word) {
 	for _, a := range c.Assigns {
 		s.assignment(a)
 	}
@@ -810,7 +810,7 @@ func (s *analysis) simple(c *syntax.CallExpr, via string, input *Word) {
 			args = append(args, Literal(text))
 			continue
 		}
-		s.words(w)
+		s.walkWords(w)
 		args = append(args, s.fields(w)...)
 	}
 	if len(args) > 0 {
@@ -818,8 +818,8 @@ func (s *analysis) simple(c *syntax.CallExpr, via string, input *Word) {
 	}
 }
 
-// sub analyzes a word that a shell will parse.
-func (s *analysis) sub(w Word, via string) {
+// parseWord analyzes a word that a shell will parse.
+func (s *analysis) parseWord(w Word, via string) {
 	if w.Static() {
 		s.parse(w.Text(), via)
 		return
@@ -832,13 +832,13 @@ func (s *analysis) sub(w Word, via string) {
 	s.blur("what a shell reads is only known at run time")
 }
 
-// joined analyzes words that a shell reads as one text.
-func (s *analysis) joined(args []Word, via string) {
+// parseJoined analyzes words that a shell reads as one text.
+func (s *analysis) parseJoined(args []Word, via string) {
 	var b strings.Builder
 	for _, a := range args {
 		if !a.Static() {
 			s.blur("what " + via + " runs is only known at run time")
-			s.call(&Call{Args: args, Via: via, Loose: true})
+			s.addCall(&Call{Args: args, Via: via, Loose: true})
 			return
 		}
 		b.WriteString(a.Text())
@@ -856,7 +856,7 @@ func (s *analysis) run(args []Word, via string, input *Word) {
 	}
 	defer func() { s.depth-- }()
 	c := &Call{Args: args, Via: via}
-	s.call(c)
+	s.addCall(c)
 	defer func(before *Call) { s.owner = before }(s.owner)
 	s.owner = c
 	if !args[0].Static() {
@@ -884,7 +884,7 @@ func (s *analysis) run(args []Word, via string, input *Word) {
 			return // the function itself is analyzed where it is defined
 		} // the program of that name may be meant, before or outside of the function's definition
 	}
-	if base != name && s.written(args[0], c) {
+	if base != name && s.writes(args[0], c) {
 		s.blur("it runs a file that it creates itself")
 	}
 	s.applyTable(c, base, input)
@@ -897,17 +897,17 @@ func (s *analysis) run(args []Word, via string, input *Word) {
 // systemDirs are directories whose programs can be trusted to be what their names say.
 var systemDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"}
 
-// written reports whether a script writes a file that it also runs, other than by the call
+// writes reports whether a script writes a file that it also runs, other than by the call
 // that runs it.
-func (s *Script) written(w Word, runs *Call) bool {
+func (s *Script) writes(w Word, runs *Call) bool {
 	base := filepath.Base(w.Text())
 	return slices.ContainsFunc(s.Files, func(f *File) bool {
 		return f.Kind == Write && (f.Owner == nil || f.Owner != runs) && (!f.Word.Static() || filepath.Base(f.Word.Text()) == base)
 	})
 }
 
-// steered reports whether a script writes a file that configures what a program runs.
-func (s *Script) steered(program string) bool {
+// writesConfigOf reports whether a script writes a file that configures what a program runs.
+func (s *Script) writesConfigOf(program string) bool {
 	names := steering[program]
 	return len(names) > 0 && slices.ContainsFunc(s.Files, func(f *File) bool {
 		return f.Kind == Write && !f.Loose && f.Word.Static() && slices.Contains(names, strings.ToLower(filepath.Base(f.Word.Text())))
@@ -923,7 +923,7 @@ func argumentsBut(s *analysis, c *Call, args []Word, but func(text string) bool)
 		if but != nil && a.Static() && but(a.Text()) {
 			continue
 		}
-		s.use(File{Word: a, Kind: Write, Via: c.Args[0].Text(), Loose: true})
+		s.addFile(File{Word: a, Kind: Write, Via: c.Args[0].Text(), Loose: true})
 		if !a.Static() || !strings.HasPrefix(a.Text(), "-") {
 			continue
 		}
@@ -943,7 +943,7 @@ func argumentsBut(s *analysis, c *Call, args []Word, but func(text string) bool)
 
 // chdir records a change of the working directory.
 func (s *analysis) chdir(w Word) {
-	s.use(File{Word: w, Kind: Read, Via: "cd", Loose: true})
+	s.addFile(File{Word: w, Kind: Read, Via: "cd", Loose: true})
 	if !w.Static() || s.AnyDir {
 		s.AnyDir = true
 		return
@@ -975,11 +975,11 @@ func (s *analysis) parseGuess(text, via string) {
 	newAnalysis(other, s.env, s.depth).parse(text, via)
 	for _, c := range other.Calls {
 		c.Guess = true // it is not certain that it runs
-		s.call(c)
+		s.addCall(c)
 	}
 	for _, f := range other.Files {
 		f.Loose, f.Hint = true, true
-		s.use(*f)
+		s.addFile(*f)
 	}
 	s.AnyHost = s.AnyHost || other.AnyHost
 	if other.Unclear != "" && len(other.Calls) > 0 && !strings.Contains(text, "\n") {

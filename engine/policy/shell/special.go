@@ -26,7 +26,7 @@ func find(a *argv, args []Word, at int) {
 	found := Word{Raw: "{}"}
 	for _, w := range starts {
 		c.Quiet = c.Quiet && w.Static()
-		s.use(File{Word: w, Kind: Read, Via: "find"})
+		s.addFile(File{Word: w, Kind: Read, Via: "find"})
 		for _, v := range w.Values() {
 			found.vals = append(found.vals, Value{Pat: append(slices.Clone(v.Runes()), AnyDeep)})
 		}
@@ -54,19 +54,19 @@ func find(a *argv, args []Word, at int) {
 			c.Quiet, a.reads = false, false
 			c.risk(at+i, t)
 			for _, w := range starts {
-				s.use(File{Word: w, Kind: Write, Via: "find", Deep: true})
+				s.addFile(File{Word: w, Kind: Write, Via: "find", Deep: true})
 			}
 		case o.value == needs && i+1 < len(args):
 			i++
 			if o.kind == "write" {
 				c.Quiet, a.reads = false, false
 				c.risk(at+i-1, t)
-				s.use(File{Word: args[i], Kind: Write, Via: "find"})
+				s.addFile(File{Word: args[i], Kind: Write, Via: "find"})
 			} else if o.kind == "read" {
-				s.use(File{Word: args[i], Kind: Read, Via: "find"})
+				s.addFile(File{Word: args[i], Kind: Read, Via: "find"})
 			} else if o.kind == "list" {
 				c.Quiet = false
-				s.use(File{Word: anyWord(t), Kind: Read, Via: "find"})
+				s.addFile(File{Word: anyWord(t), Kind: Read, Via: "find"})
 			}
 			c.Quiet = c.Quiet && args[i].Static()
 		case o.kind == "follow":
@@ -118,7 +118,7 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 		} else if w.Static() && strings.Contains(w.Text(), "{}") && len(cmd) > 0 {
 			if p := lookup(filepath.Base(cmd[0].Text())); p != nil && p.code == "shell" {
 				a.s.blur("file names become part of a shell command")
-				a.s.sub(Literal(strings.ReplaceAll(w.Text(), "{}", "x")), "find")
+				a.s.parseWord(Literal(strings.ReplaceAll(w.Text(), "{}", "x")), "find")
 			} else {
 				w = anyWord(w.Raw)
 			}
@@ -213,7 +213,7 @@ func deeply(a *argv, args []Word, at int) {
 	c.Reads = asksVersion(a.p, args)
 	s.arguments(c, args)
 	s.hidden(name, args)
-	s.fed(a.input)
+	s.parseInput(a.input)
 	if len(args) > 0 && args[0].Text() == "exec" {
 		return // in a running container, which has other directories
 	}
@@ -224,14 +224,14 @@ func deeply(a *argv, args []Word, at int) {
 		}
 		if w.Static() && strings.HasPrefix(t, "-") && !strings.Contains(t, "=") {
 			if t == "-@" || t == "-i" || strings.HasPrefix(t, "-T") {
-				s.use(File{Word: anyWord(w.Raw), Kind: Read, Via: name, Loose: true})
+				s.addFile(File{Word: anyWord(w.Raw), Kind: Read, Via: name, Loose: true})
 			}
 			continue
 		}
-		s.use(File{Word: w, Kind: Read, Via: name, Loose: true, Deep: true})
+		s.addFile(File{Word: w, Kind: Read, Via: name, Loose: true, Deep: true})
 		if w.Static() && strings.ContainsAny(t, ":,=") { // host:path, type=bind,src=path
 			for piece := range strings.FieldsFuncSeq(t, func(r rune) bool { return r == ':' || r == ',' || r == '=' }) {
-				s.use(File{Word: Literal(piece), Kind: Read, Via: name, Loose: true, Deep: true})
+				s.addFile(File{Word: Literal(piece), Kind: Read, Via: name, Loose: true, Deep: true})
 			}
 		}
 	}
@@ -270,7 +270,7 @@ func archives(a *argv, args []Word, at int) {
 		}
 		if value, ok := optionValue(archiveRuns[name], args, i); ok {
 			a.c.risk(at+i, t)
-			s.sub(value, name)
+			s.parseWord(value, name)
 		}
 		if value, ok := optionValue(archivePlaces[name], args, i); ok {
 			a.c.Places = append(a.c.Places, Place{at + i, value})
@@ -282,7 +282,7 @@ func archives(a *argv, args []Word, at int) {
 	}
 	a.c.Reads = a.c.Reads || len(args) > 0 && slices.Contains(strings.Fields(archiveLists[name]), args[0].Text()) && len(a.c.Danger)+len(a.c.Places) == 0
 	if name == "cpio" || name == "bsdcpio" || name == "pax" { // names are read from the input
-		s.use(File{Word: anyWord("names"), Kind: Read, Via: name, Loose: true})
+		s.addFile(File{Word: anyWord("names"), Kind: Read, Via: name, Loose: true})
 	}
 	if name != "zip" && !lists {
 		s.unpacked(name)
@@ -326,7 +326,7 @@ func optionValue(options string, args []Word, i int) (Word, bool) {
 func unpacks(a *argv, args []Word, at int) {
 	a.all(at)
 	a.c.Quiet, a.c.Reads = false, false
-	a.s.fed(a.input)
+	a.s.parseInput(a.input)
 	a.s.unpacked(a.via)
 }
 
@@ -358,7 +358,7 @@ func copies(a *argv, args []Word, at int) {
 		if len(files) > 1 {
 			// A write through the link goes to its target.
 			for _, f := range files[:len(files)-1] {
-				s.use(File{Word: f, Kind: Write, Via: name, Loose: true, Deep: true})
+				s.addFile(File{Word: f, Kind: Write, Via: name, Loose: true, Deep: true})
 			}
 		}
 	}
@@ -378,7 +378,7 @@ func (a *argv) copied(files []Word, deep bool) {
 		if name == "mv" && last && i > 0 {
 			f.From = files[:i] // below the target, if directories may be copied there
 		}
-		s.use(f)
+		s.addFile(f)
 		if last {
 			a.copiedInto(f, files[:i])
 		}
@@ -394,7 +394,7 @@ func (a *argv) copiedInto(dir File, files []Word) {
 		if dir.Word.Static() && from.Static() {
 			f := dir
 			f.Word, f.Kind = Literal(dir.Word.Text()+"/"+filepath.Base(from.Text())), Write
-			a.s.use(f)
+			a.s.addFile(f)
 		}
 	}
 }
@@ -402,14 +402,14 @@ func (a *argv) copiedInto(dir File, files []Word) {
 // intoEffect records the directory that files are copied into.
 func intoEffect(a *argv, w Word, _, _ int) {
 	a.lists, a.into = true, w // the last operand is then one of the files
-	a.s.use(File{Word: w, Kind: Write, Via: a.via, Deep: true})
+	a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Deep: true})
 }
 
 // archiveEffect records the archive of tar.
 func archiveEffect(a *argv, w Word, i, _ int) {
 	a.acts()
 	if !w.none() {
-		a.s.use(File{Word: w, Kind: Write, Via: "tar", Loose: true})
+		a.s.addFile(File{Word: w, Kind: Write, Via: "tar", Loose: true})
 		a.c.Places = append(a.c.Places, Place{i, w})
 	}
 }
@@ -432,7 +432,7 @@ func tar(a *argv, args []Word, at int) {
 		if !w.Static() {
 			c.Loose = true
 		}
-		s.use(File{Word: w, Kind: Read, Via: "tar", Loose: true, Deep: true})
+		s.addFile(File{Word: w, Kind: Read, Via: "tar", Loose: true, Deep: true})
 	}
 	if len(args) > 0 && args[0].Static() && !strings.HasPrefix(args[0].Text(), "-") {
 		// Letters of options without a dash: their values follow one by one.
@@ -441,7 +441,7 @@ func tar(a *argv, args []Word, at int) {
 	a.options(at)
 	for _, o := range a.operands {
 		if !creates {
-			s.use(File{Word: o.word, Kind: Write, Via: "tar", Loose: true})
+			s.addFile(File{Word: o.word, Kind: Write, Via: "tar", Loose: true})
 		}
 	}
 	if !creates {
@@ -488,10 +488,10 @@ func parallel(a *argv, args []Word, _ int) {
 		}
 	}
 	if len(cmd) > 0 {
-		s.joined(cmd, "parallel")
+		s.parseJoined(cmd, "parallel")
 	}
 	if a.input != nil {
-		s.sub(*a.input, "parallel")
+		s.parseWord(*a.input, "parallel")
 	}
 }
 
@@ -506,9 +506,9 @@ func scriptProgram(a *argv, args []Word, _ int) {
 		long := len(name) > 2 && strings.HasPrefix("--command", name)
 		switch {
 		case long && joined:
-			s.sub(Literal(v), "script -c")
+			s.parseWord(Literal(v), "script -c")
 		case (strings.HasPrefix(t, "-") && strings.HasSuffix(t, "c") || long) && i+1 < len(args):
-			s.sub(args[i+1], "script -c")
+			s.parseWord(args[i+1], "script -c")
 		}
 	}
 }
@@ -531,7 +531,7 @@ func ssh(a *argv, args []Word, _ int) {
 					o = args[i+1].Text()
 				}
 				if at := strings.IndexAny(o, "= \t"); at >= 0 {
-					s.sub(Literal(strings.TrimLeft(o[at:], "= \t")), "ssh")
+					s.parseWord(Literal(strings.TrimLeft(o[at:], "= \t")), "ssh")
 				}
 			}
 			if strings.HasPrefix(t, "-F") {
@@ -543,7 +543,7 @@ func ssh(a *argv, args []Word, _ int) {
 			continue
 		}
 		if i+1 < len(args) {
-			s.joined(args[i+1:], "ssh")
+			s.parseJoined(args[i+1:], "ssh")
 		} else {
 			shell(a, nil, 0)
 		}
@@ -566,11 +566,11 @@ func wget(a *argv, args []Word, at int) { a.network(args, at, true) }
 func (a *argv) network(args []Word, at int, named bool) {
 	if named {
 		for _, f := range remoteNames(args) {
-			a.s.use(File{Word: f, Kind: Write, Via: "curl", Loose: true})
+			a.s.addFile(File{Word: f, Kind: Write, Via: "curl", Loose: true})
 		}
 	}
 	for _, w := range args {
-		a.s.use(File{Word: w, Kind: Write, Via: "curl", Loose: true})
+		a.s.addFile(File{Word: w, Kind: Write, Via: "curl", Loose: true})
 	}
 	a.all(at)
 }
@@ -606,7 +606,7 @@ func remoteNames(args []Word) []Word {
 // project is for programs that run parts of a project: scripts, tests, rules.
 func project(a *argv, args []Word, at int) {
 	s := a.s
-	if s.steered(a.via) {
+	if s.writesConfigOf(a.via) {
 		s.blur("it writes a file that " + a.via + " takes commands from")
 	}
 	a.c.Loose = true
@@ -614,7 +614,7 @@ func project(a *argv, args []Word, at int) {
 	argumentsBut(s, a.c, args, plain)
 	s.hidden(a.via, args)
 	s.Near = append(s.Near[:near], slices.DeleteFunc(s.Near[near:], plain)...)
-	s.fed(a.input)
+	s.parseInput(a.input)
 	a.all(at)
 	a.c.Quiet = false
 	a.c.Reads = a.c.Reads || asksVersion(a.p, args)
@@ -675,7 +675,7 @@ func language(a *argv, args []Word, at int) {
 		risky(a, args, at) // after a subcommand
 	}
 	s.arguments(c, args)
-	if s.steered(name) {
+	if s.writesConfigOf(name) {
 		s.blurOnly("it writes a file that " + name + " takes commands from")
 	}
 	l := &languageWords{a: a, args: args}
@@ -740,7 +740,7 @@ func (l *languageWords) word(w Word, i int) string {
 		if l.file = true; !first {
 			break
 		}
-		if l.a.runsFile(w, l.args[i+1:]); l.a.s.written(w, l.a.c) {
+		if l.a.runsFile(w, l.args[i+1:]); l.a.s.writes(w, l.a.c) {
 			return "it runs a file that this command creates"
 		}
 	}

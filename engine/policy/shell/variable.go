@@ -566,13 +566,13 @@ func (s *scope) assign(name string, v Value) {
 // assignment records an assignment: some variables determine what programs run.
 func (s *analysis) assignment(a *syntax.Assign) {
 	if a.Value != nil {
-		s.words(a.Value)
+		s.walkWords(a.Value)
 	}
 	if a.Array != nil {
-		s.inside(a.Array)
+		s.walkParts(a.Array)
 	}
 	if a.Index != nil {
-		s.inside(a.Index)
+		s.walkParts(a.Index)
 	}
 	if a.Name == nil {
 		if a.Value != nil { // an argument of declare
@@ -607,18 +607,18 @@ func (s *analysis) setVar(name string, w Word) {
 			s.blur("the variable " + name + " may name a program to run")
 			return
 		}
-		s.sub(w, name)
+		s.parseWord(w, name)
 	}
 	if !w.Static() || class == "harmless" {
 		return
 	}
 	if strings.ContainsAny(w.Text(), " \t\n=") {
-		s.guess(name + " " + w.Text()) // some program may run it
+		s.addGuesses(name + " " + w.Text()) // some program may run it
 	}
 	if name == strings.ToUpper(name) || strings.HasSuffix(name, "proxy") { // or use it as a file or a host
-		s.use(File{Word: w, Kind: Write, Via: name, Loose: true, Hint: true, Deep: strings.HasPrefix(name, "GIT_")})
+		s.addFile(File{Word: w, Kind: Write, Via: name, Loose: true, Hint: true, Deep: strings.HasPrefix(name, "GIT_")})
 		if strings.Contains(w.Text(), ".") {
-			s.call(&Call{Args: []Word{Literal(name), w}, Via: "?", Loose: true, Guess: true})
+			s.addCall(&Call{Args: []Word{Literal(name), w}, Via: "?", Loose: true, Guess: true})
 		}
 	}
 }
