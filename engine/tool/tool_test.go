@@ -148,6 +148,8 @@ func TestComplete(t *testing.T) {
 		` {"a":"x","b":true} `:         `{"a":"x","b":true,"c":7}`,
 		`{"a":"x","b":false,"c":1}`:    `{"a":"x","b":false,"c":1}`,
 		`{"b":true}`:                   `{"b":true}`, // it does not match
+		`{"a":"1","b":"true","c":"2"}`: `{"a":"1","b":true,"c":2}`,
+		`{"a":"1","b":"maybe"}`:        `{"a":"1","b":"maybe"}`,
 		`[]`:                           `[]`,
 		`{"a":"}","c":1, "b": false }`: `{"a":"}","c":1, "b": false }`,
 	} {

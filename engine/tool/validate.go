@@ -90,29 +90,34 @@ func (spec *Spec) compile() *compiledSchema {
 	return c
 }
 
-// Complete returns an input with the defaults of its schema for missing members. An invalid input is
-// returned unchanged.
+// Complete returns an input with the defaults of its schema for missing members, and with numbers and booleans in place of
+// strings that contain them, as hosts and hooks expect them. An invalid input is returned unchanged.
 func Complete(spec *Spec, input json.RawMessage) json.RawMessage {
 	c := spec.compile()
-	if c.err != nil {
+	var given map[string]json.RawMessage
+	if c.err != nil || json.Unmarshal(input, &given) != nil {
 		return input
 	}
 	var missing []string
-	var given map[string]json.RawMessage
+	converted := input
 	for _, name := range slices.Sorted(maps.Keys(c.schema.Properties)) {
-		if c.schema.Properties[name].Default == nil {
-			continue
-		}
-		if given == nil && json.Unmarshal(input, &given) != nil {
-			return input
-		}
-		if _, ok := given[name]; !ok {
+		s := c.schema.Properties[name]
+		var text string
+		if raw, ok := given[name]; !ok && s.Default != nil {
 			missing = append(missing, name)
+		} else if ok && raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
+			if v, ok := fromString(s.Type, text); ok {
+				value, _ := json.Marshal(v)
+				if set, err := setMember(converted, name, value); err == nil {
+					converted = set
+				}
+			}
 		}
 	}
-	if len(missing) == 0 || Validate(spec, input) != nil {
+	if len(missing) == 0 && bytes.Equal(converted, input) || Validate(spec, input) != nil {
 		return input
 	}
+	input = converted
 	out := bytes.TrimSuffix(bytes.TrimSpace(input), []byte("}"))
 	for i, name := range missing {
 		if i > 0 || len(given) > 0 {
@@ -410,6 +415,11 @@ func SetMember(input json.RawMessage, name, value string) (json.RawMessage, erro
 	if err != nil {
 		return nil, Misuse("InputValidationError: `%s`: %v", name, err)
 	}
+	return setMember(input, name, quoted)
+}
+
+// setMember is like [SetMember], for a value that is JSON.
+func setMember(input json.RawMessage, name string, value []byte) (json.RawMessage, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(input))
 	if _, err := d.ReadToken(); err != nil {
 		return nil, Misuse("InputValidationError: %v", err)
@@ -426,7 +436,7 @@ func SetMember(input json.RawMessage, name, value string) (json.RawMessage, erro
 			return nil, Misuse("InputValidationError: %v", err)
 		}
 		if end := d.InputOffset(); found {
-			return slices.Concat(input[:end-int64(len(old))], quoted, input[end:]), nil
+			return slices.Concat(input[:end-int64(len(old))], value, input[end:]), nil
 		}
 	}
 	out := bytes.TrimSuffix(bytes.TrimSpace(input), []byte("}"))
@@ -435,7 +445,7 @@ func SetMember(input json.RawMessage, name, value string) (json.RawMessage, erro
 	if empty {
 		comma = ""
 	}
-	return slices.Concat(out, []byte(comma), key, []byte(":"), quoted, []byte("}")), nil
+	return slices.Concat(out, []byte(comma), key, []byte(":"), value, []byte("}")), nil
 }
 
 // strict returns an error for invalid JSON, including duplicate names.

@@ -299,7 +299,7 @@ func (s *run) denyQuietly() string {
 	if s.decision.ReasonType == "mode" || rule != nil {
 		kind = "permission-rule"
 	}
-	if rule != nil && rule.Source.Layer == policy.LayerSession {
+	if rule != nil && rule.Source.Layer == policy.LayerSession && s.reasonType() == "rule" {
 		source = string(wire.UserReject) // a person added the rule
 	}
 	s.out.Meta = s.rejected(kind, source, s.reasonType())

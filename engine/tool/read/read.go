@@ -35,8 +35,8 @@ const schema = `{
 	"additionalProperties": false,
 	"properties": {
 		"file_path": {"type": "string", "minLength": 1, "description": "The file to read, preferably as an absolute path"},
-		"offset": {"type": "integer", "minimum": 0, "description": "The first line to read, counted from 1. For files that are too long to read at once"},
-		"limit": {"type": "integer", "minimum": 1, "description": "How many lines to read. For files that are too long to read at once"},
+		"offset": {"type": "integer", "description": "The first line to read, counted from 1. For files that are too long to read at once"},
+		"limit": {"type": "integer", "description": "How many lines to read. For files that are too long to read at once"},
 		"pages": {"type": "string", "description": "The pages of a PDF file to read, such as \"1-5\" or \"3\". At most 20 at a time"},
 		"allow_large": {"type": "boolean", "description": "Read up to ten times as much text at once as usual"}
 	},

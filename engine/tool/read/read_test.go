@@ -48,6 +48,7 @@ func TestText(t *testing.T) {
 			file("a.txt", `"content":"line two","numLines":1,"startLine":2,"totalLines":4`)},
 		{"numbers as strings", []any{"file_path", "a.txt", "offset", "2", "limit", "1"}, "2\tline two", ""},
 		{"offset zero", []any{"file_path", "a.txt", "offset", 0, "limit", 2000}, "1\tline one\n2\tline two\n3\tline three\n4\t", ""},
+		{"before the start and without limit", []any{"file_path", "a.txt", "offset", -3, "limit", -1}, "1\tline one\n2\tline two\n3\tline three\n4\t", ""},
 		{"past the end", []any{"file_path", "a.txt", "offset", 9}, "(The file has 4 lines; there is nothing at line 9.)", ""},
 		{"byte order mark and CRLF", []any{"file_path", "crlf.txt"}, "1\ta\n2\tb\n3\t", ""},
 		{"UTF-16", []any{"file_path", "utf16.txt"}, "1\ta\n2\té", ""},
