@@ -123,8 +123,8 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 func ignoredMembers(req *wire.Initialize) string {
 	var names []string
 	for name, given := range map[string]bool{
-		"agentProgressSummaries": req.AgentProgressSummaries, "excludeDynamicSections": req.ExcludeDynamicSections,
-		"supportedDialogKinds": len(req.SupportedDialogKinds) > 0, "systemPromptSnapshot": req.SystemPromptSnapshot != nil && !*req.SystemPromptSnapshot,
+		"agentProgressSummaries": req.AgentProgressSummaries,
+		"supportedDialogKinds":   len(req.SupportedDialogKinds) > 0, "systemPromptSnapshot": req.SystemPromptSnapshot != nil && !*req.SystemPromptSnapshot,
 	} {
 		if given {
 			names = append(names, name)
@@ -267,17 +267,23 @@ func (s *server) useModel(id, name string) {
 		s.refuseModel(id, "set_model: "+err.Error())
 		return
 	}
-	if changed && name != "" { // as in the official command
-		id := s.conv.Model().ID
-		if name != "default" && name != id {
-			id = name + " (" + id + ")" // an alias
-		}
-		s.sendMessage(&wire.User{
-			Message:  wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + id + "`</local-command-stdout>")},
-			IsReplay: true,
-		})
-	}
+	s.reportModel(changed, name)
 	s.respond(id, &wire.SetModelResponse{Model: s.conv.Model().ID}, nil)
+}
+
+// reportModel emits a change of the model by the host, as the official command does: not before the first prompt.
+func (s *server) reportModel(changed bool, name string) {
+	if !changed || !s.conv.Begun() {
+		return
+	}
+	id := s.conv.Model().ID
+	if name != "" && name != "default" && name != id {
+		id = name + " (" + id + ")" // an alias
+	}
+	s.sendMessage(&wire.User{
+		Message:  wire.UserMessage{Role: "user", Content: wire.Text("<local-command-stdout>Set model to `" + id + "`</local-command-stdout>")},
+		IsReplay: true,
+	})
 }
 
 // refuseTried responds that the API rejects a model.
@@ -339,9 +345,11 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 		}
 	}
 	if _, ok := changes["model"]; ok {
-		if _, err := s.conv.SetModel(model); err != nil {
+		changed, err := s.conv.SetModel(model)
+		if err != nil {
 			return fmt.Errorf("apply_flag_settings: %w", err)
 		}
+		s.reportModel(changed, model)
 	}
 	if _, ok := changes["effortLevel"]; ok {
 		s.conv.SetEffort(effort)

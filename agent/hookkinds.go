@@ -139,7 +139,7 @@ func (s *server) toolHook(ctx context.Context, h *settings.Hook, input []byte) (
 			return "", "", err
 		}
 	}
-	r, err := s.mcp.Call(ctx, mcp.ToolName(h.Spec.Server, h.Spec.Tool), args)
+	r, err := s.mcp.Call(ctx, mcp.ToolName(h.Spec.Server, h.Spec.Tool), "", args)
 	if err != nil {
 		return "", "", err
 	}

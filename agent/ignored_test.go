@@ -17,7 +17,7 @@ func TestIgnoredIsReported(t *testing.T) {
 	}
 	const theme = `settings without effect in this version: theme (--settings:1), permissions.workingDirectoriesAsGiven (--settings:1)`
 	given := request(`"subtype":"initialize","agentProgressSummaries":true,"excludeDynamicSections":true,"systemPromptSnapshot":false,"supportedDialogKinds":["x"],"fromLater":{"a":1},"nothing":null,"title":"T"`)
-	const members = `members of initialize without effect in this version: "fromLater", agentProgressSummaries, excludeDynamicSections, supportedDialogKinds, systemPromptSnapshot`
+	const members = `members of initialize without effect in this version: "fromLater", agentProgressSummaries, supportedDialogKinds, systemPromptSnapshot`
 	for _, c := range []struct {
 		name  string
 		args  []string

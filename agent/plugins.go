@@ -94,14 +94,14 @@ func (s *server) connectPlugins() {
 			fmt.Fprintf(s.stderr, "Warning: %s: the MCP servers of the plugin %s cannot be read: %v\n", p.MCP, p.Name, err)
 			continue
 		}
-		for _, notice := range malformed {
-			fmt.Fprintf(s.stderr, "Warning: %s: %s\n", p.MCP, notice)
+		for _, bad := range malformed {
+			fmt.Fprintf(s.stderr, "Warning: %s: %s\n", p.MCP, bad.Message)
 		}
 		s.mcp.Set("plugin", servers...)
 	}
 }
 
-func (set *setup) pluginServers(p *project.PluginInfo) (admitted []mcp.Server, malformed []string, err error) {
+func (set *setup) pluginServers(p *project.PluginInfo) (admitted []mcp.Server, malformed []badServer, err error) {
 	text, err := readPlugin(p, p.MCP)
 	if err != nil {
 		return nil, nil, err

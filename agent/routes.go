@@ -124,8 +124,11 @@ var routes = sync.OnceValue(func() map[string]route {
 		}),
 		byOwner(func(s *server, _ *wire.GetContextUsage) (any, error) { return s.contextUsage(), nil }),
 		byOwner(func(s *server, _ *wire.GetSettings) (any, error) {
-			return &wire.GetSettingsResponse{Effective: s.set.effective(), Sources: s.set.sources(),
-				Applied: &wire.AppliedSettings{Model: s.conv.Model().ID, Effort: wire.Effort(s.conv.Effort())}}, nil
+			applied := &wire.AppliedSettings{Model: s.conv.Model().ID, Effort: wire.Effort(s.conv.Effort())}
+			if applied.Effort == "" {
+				applied.Extra = map[string]json.RawMessage{"effort": json.RawMessage("null")} // the model has no levels
+			}
+			return &wire.GetSettingsResponse{Effective: s.set.effective(), Sources: s.set.sources(), Applied: applied}, nil
 		}),
 		byOwner(func(s *server, req *wire.ApplyFlagSettings) (any, error) { return nil, s.applySettings(req.Settings) }),
 		byOwner(func(s *server, _ *wire.GetSessionCost) (any, error) {

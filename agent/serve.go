@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -249,8 +248,11 @@ func (s *server) startFailed(err error) int {
 		fmt.Fprintln(s.stderr, err)
 	}
 	if missing != nil && s.set.flags.OutputFormat != "text" {
-		zero := 0
-		s.sendMessage(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: missing.id,
+		zero, id := 0, missing.id
+		if !session.ValidID(id) { // a title
+			id = session.NewID()
+		}
+		s.sendMessage(&wire.Result{Subtype: "error_during_execution", IsError: true, Errors: []string{err.Error()}, SessionID: id,
 			Usage: engine.NoUsage(), ModelUsage: map[string]*wire.ModelUsage{}, PermissionDenials: []*wire.PermissionDenial{}, ResultIndex: &zero})
 	}
 	s.out.close()
@@ -572,12 +574,12 @@ func (s *server) send(ctx context.Context, m *wire.ControlRequest) error {
 func (s *server) CanAsk() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asks && !s.closed || strings.HasPrefix(s.set.flags.PromptTool, "mcp__")
+	return s.asks && !s.closed || s.set.promptTool() != ""
 }
 
 // Ask sends a permission request for a tool call to the host.
 func (s *server) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*wire.PermissionResult, error) {
-	if name := s.set.flags.PromptTool; strings.HasPrefix(name, "mcp__") {
+	if name := s.set.promptTool(); name != "" {
 		sent()
 		return s.askTool(ctx, name, req)
 	}

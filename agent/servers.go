@@ -204,6 +204,14 @@ func (s *server) toServer(ctx context.Context, name string, message json.RawMess
 	return answer.MCPResponse, nil
 }
 
+// promptTool returns the MCP tool that decides about permissions, or "".
+func (set *setup) promptTool() string {
+	if name := set.flags.PromptTool; strings.HasPrefix(name, "mcp__") {
+		return name
+	}
+	return ""
+}
+
 // askTool asks a tool of an MCP server for permission, as --permission-prompt-tool requests. Its
 // text is the answer, as JSON.
 func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool) (*wire.PermissionResult, error) {
@@ -211,7 +219,7 @@ func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.mcp.Call(ctx, name, args)
+	r, err := s.mcp.Call(ctx, name, req.ToolUseID, args)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +376,7 @@ func (s *server) callServer(ctx context.Context, req *wire.MCPCall) (*wire.MCPCa
 			return nil, fmt.Errorf("mcp_call: the call is not allowed: %w", err)
 		}
 	}
-	return s.mcp.Call(ctx, req.Tool, req.Arguments)
+	return s.mcp.Call(ctx, req.Tool, "", req.Arguments)
 }
 
 // beside answers a request in a separate goroutine that does not block later ones. A conversation
@@ -435,7 +443,10 @@ func (set *setup) loadServers() error {
 		if err != nil {
 			return fmt.Errorf("Error: Invalid MCP configuration:\n%v", err)
 		}
-		set.notices = append(set.notices, malformed...)
+		for _, bad := range malformed {
+			set.notices = append(set.notices, bad.Message)
+		}
+		set.badServers = append(set.badServers, malformed...)
 		for _, srv := range servers {
 			set.servers = slices.DeleteFunc(set.servers, func(have mcp.Server) bool { return have.Name == srv.Name })
 			set.servers = append(set.servers, srv)
@@ -470,6 +481,7 @@ func (set *setup) loadProjectServers() {
 		}
 		if err != nil {
 			set.notices = append(set.notices, fmt.Sprintf("%v: %s", have.Origin, leftOut(have.Name, err)))
+			set.badServers = append(set.badServers, newBadServer(have.Name, err))
 			continue
 		}
 		if slices.ContainsFunc(set.servers, func(srv mcp.Server) bool { return srv.Name == have.Name }) {
@@ -480,9 +492,9 @@ func (set *setup) loadProjectServers() {
 	}
 }
 
-// parseServers parses a configuration, and keeps the order of the servers. It returns a notice for each
-// server that cannot be used.
-func parseServers(text []byte, vars map[string]string) (servers []mcp.Server, notices []string, err error) {
+// parseServers parses a configuration, and keeps the order of the servers. It also returns those that cannot
+// be used.
+func parseServers(text []byte, vars map[string]string) (servers []mcp.Server, bad []badServer, err error) {
 	var doc struct {
 		Servers json.RawMessage `json:"mcpServers"`
 	}
@@ -508,13 +520,28 @@ func parseServers(text []byte, vars map[string]string) (servers []mcp.Server, no
 		}
 		cfg, err := parseServer(raw)
 		if err != nil {
-			notices = append(notices, leftOut(name, err))
+			bad = append(bad, newBadServer(name, err))
 			continue
 		}
 		expand(cfg, vars)
 		servers = append(servers, mcp.Server{Name: name, Config: cfg})
 	}
-	return servers, notices, nil
+	return servers, bad, nil
+}
+
+// A badServer is a configured MCP server that cannot be used, as init lists it.
+type badServer struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+func newBadServer(name string, why error) badServer {
+	b := badServer{name, "invalid_config", leftOut(name, why)}
+	if errors.Is(why, mcp.ErrUnknownType) {
+		b.Type = "unknown_type"
+	}
+	return b
 }
 
 func leftOut(server string, why error) string {

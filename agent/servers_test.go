@@ -356,7 +356,7 @@ func TestUserServers(t *testing.T) {
 // and that the session runs with the other servers.
 func TestMalformedServers(t *testing.T) {
 	entries := []struct{ name, config, why string }{
-		{"unknown type", `{"type":"ws","command":"true"}`, "type"},
+		{"unknown type", `{"type":"tcp","command":"true"}`, "type"},
 		{"no command", `{"type":"stdio"}`, "command"},
 		{"no URL", `{"type":"http"}`, "url"},
 		{"unknown startup", `{"command":"true","startup":"require"}`, "startup"},

@@ -289,6 +289,9 @@ func (set *setup) initExtra() map[string]json.RawMessage {
 	if inert := set.prefs().Untrusted(); len(inert) > 0 {
 		extra["inert"], _ = json.Marshal(inert)
 	}
+	if len(set.badServers) > 0 {
+		extra["mcp_server_errors"], _ = json.Marshal(set.badServers)
+	}
 	if len(set.findings) > 0 {
 		type finding struct {
 			Rule     string                  `json:"rule"`

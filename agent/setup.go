@@ -110,6 +110,7 @@ type setup struct {
 	parts     func(*agents.Definition) (*engine.AgentParts, error)
 
 	projectServers []mcp.Server // trusted ones of the project
+	badServers     []badServer  // which cannot be used
 	userServers    []mcp.Server // servers that the user added
 
 	current   atomic.Pointer[settings.Settings]
@@ -156,6 +157,9 @@ func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
 	}
 	if cfg.Catalog == nil {
 		cfg.Catalog = catalog.New()
+	}
+	if slices.Contains(flags.Betas, catalog.BetaLongContext) {
+		cfg.Catalog = cfg.Catalog.WithLongContext()
 	}
 	set := &setup{cfg: cfg, flags: flags, vars: variables(cfg.Environ)}
 	if cfg.Cwd == "" || !filepath.IsAbs(cfg.Cwd) {
@@ -453,6 +457,9 @@ func (set *setup) modelName() string {
 
 // thinking returns how the model reasons, according to the flags or the host.
 func thinking(mode string, tokens *int64, display string) engine.Thinking {
+	if display == "omitted" { // the default; with Anthropic's API, hosts get short notes about the thinking
+		display = ""
+	}
 	t := engine.Thinking{Mode: mode, Display: display}
 	switch {
 	case tokens == nil:

@@ -63,9 +63,10 @@ func (set *setup) loadUserServers() {
 			set.notices = append(set.notices, fmt.Sprintf("the MCP servers of %s are left out: %v. Correct the file", file, err))
 			return
 		}
-		for _, notice := range malformed {
-			set.notices = append(set.notices, file+": "+notice)
+		for _, bad := range malformed {
+			set.notices = append(set.notices, file+": "+bad.Message)
 		}
+		set.badServers = append(set.badServers, malformed...)
 		for _, srv := range servers {
 			if has(set.servers, srv.Name) || has(set.userServers, srv.Name) || !local && has(set.projectServers, srv.Name) || srv.Config.Type == "sdk" {
 				continue

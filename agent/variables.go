@@ -41,6 +41,7 @@ func (set *setup) tuning() engine.Tuning {
 		Suggestions:    set.flags.Suggestions,
 		ToolSearch:     set.toolSearch(),
 		StopBlocks:     set.number("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"),
+		PromptTool:     set.promptTool(),
 		Worktrees:      set.offered("EnterWorktree") && set.cfg.Cwd != "",
 	}
 }

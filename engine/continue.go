@@ -92,10 +92,7 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 	added := c.startSession(t)
 	c.beginServers(t.ctx)
 	c.rec.Emit(c.init(t))
-	for _, text := range c.notices {
-		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
-	}
-	c.notices = nil
+	c.emitNotices()
 	failed := c.awaitServers(t.ctx)
 	if cause := context.Cause(t.ctx); cause != nil {
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)

@@ -40,7 +40,7 @@ func assemble(cfg Config, host Host, sub *crew.Subagent, above *Conversation) *C
 	c.others = func(v *call.View) {
 		v.Project, v.NoInstructions, v.Keeper, v.Forward = c.project, c.noInstructions, c.keeper, c.forward
 	}
-	c.toolset = toolset{tools: slices.Clone(cfg.Tools), aliases: cfg.Tuning.ToolAliases, servers: cfg.MCP, search: cfg.Tuning.ToolSearch, prefix: &c.hist.Prefix, serving: &c.owner}
+	c.toolset = toolset{tools: slices.Clone(cfg.Tools), aliases: cfg.Tuning.ToolAliases, servers: cfg.MCP, search: cfg.Tuning.ToolSearch, hidden: cfg.Tuning.PromptTool, prefix: &c.hist.Prefix, serving: &c.owner}
 
 	// Calls, hooks and subagents.
 	c.subagents = subagents{sub: sub, brief: &brief{}, noMessages: cfg.NoSendMessage, forward: cfg.ForwardSubagents, spare: cfg.SpareBackground,
@@ -123,7 +123,11 @@ func assemble(cfg Config, host Host, sub *crew.Subagent, above *Conversation) *C
 // [Conversation.Do].
 func (c *Conversation) newRunner(sub *crew.Subagent, above *call.Runner) *call.Runner {
 	r := &call.Runner{Env: c.cfg.Env, Rec: c.rec, Log: c.cfg.Logger, Telemetry: telemetry.New(c.cfg.Traces, c.cfg.Metrics), Now: c.cfg.Now, View: c.view.Load, NoPrompts: c.cfg.NoPrompts,
-		SetState: func(state string) { c.Do(func() { c.state(state) }) },
+		SetState: func(state string) {
+			if cfg := &c.cfg.Tuning; cfg.PromptTool == "" { // otherwise a tool decides, and nobody has to act
+				c.Do(func() { c.state(state) })
+			}
+		},
 		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.EmitHookMessages(v) }) },
 		Judge: func(ctx context.Context, s *tool.Spec, input json.RawMessage) *policy.Judgement {
 			ask := func(ctx context.Context, q tool.Question) (*tool.Reply, error) { return c.AskModel(ctx, q, "judge") }

@@ -42,7 +42,7 @@ func (c *preface) init(t *turn) *wire.Init {
 		ClaudeCodeVersion: c.cfg.Version, OutputStyle: "default", Agents: agents, Skills: wire.Names{},
 		Plugins: []*wire.InitPlugin{}, Capabilities: Capabilities(),
 		TerminalSlashCommands: wire.Names{}, AdditionalDirectories: []string{}, ViewMode: "default",
-		FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
+		Betas: c.cfg.Betas, FastModeState: "off", FastModeDisabledReason: "sdk_opt_in_required",
 	}
 	if roots := c.Roots(); len(roots) > 0 {
 		m.OriginalCwd = roots[0]

@@ -63,7 +63,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 		if end.text == "" {
 			r.Extra["result"] = json.RawMessage(`""`)
 		}
-		if end.status == 0 && !end.blocked && !end.local && end.localCommand == "" && t.deferred == nil {
+		if end.status == 0 && !end.noTurns && !end.local && end.localCommand == "" && t.deferred == nil {
 			r.Extra["api_error_status"] = json.RawMessage("null")
 		}
 	}

@@ -41,7 +41,8 @@ type rounds struct {
 
 // requestAnswer sends the conversation to the model and emits its answer as it arrives. Tools
 // start meanwhile. Temporary failures are retried. The answer is not nil if the model
-// started one. It is incomplete if the stream broke after a block that is worth keeping.
+// started one. It is incomplete if the stream broke after a block that is worth keeping; with an
+// error, the model cannot continue it.
 func (c *rounds) requestAnswer(t *turn) (a *answer, run *call.Batch, err error) {
 	whole := false
 	if c.cfg.Partial {
@@ -72,6 +73,9 @@ func (c *rounds) requestAnswer(t *turn) (a *answer, run *call.Batch, err error) 
 			// The complete blocks were emitted and stay. The caller handles the rest.
 			c.runner.Log.Warn("the model's stream broke", "error", err)
 			a.dropOpen()
+			if len(a.calls()) == 0 && !ask.Continuable(ask.Failure(err)) {
+				return ask.Final(err)
+			}
 			return nil
 		}
 		run.Abandon()
@@ -319,6 +323,8 @@ func (c *rounds) refused(t *turn, err error) *ending {
 		s.code, end.text = wire.ErrorBilling, "Credit balance is too low"
 	case e.Status >= 500:
 		s.code, end.text = wire.ErrorServer, fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
+	case !ask.Continuable(e) && e.Status == 0:
+		end.text = "API Error: " + e.Message
 	case e.Status == 0 && e.Type != "":
 		s.code, end.text = wire.ErrorServer, fmt.Sprintf("API Error: %s: %s", e.Type, e.Message)
 	case e.Status == 0:

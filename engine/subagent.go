@@ -94,6 +94,7 @@ func (c *Conversation) newCrew(sub *crew.Subagent, top *crew.Top) *crew.Parent {
 		SetAsking: func(asking bool) {
 			c.Do(func() {
 				switch {
+				case asking && c.cfg.Tuning.PromptTool != "": // a tool decides, nobody has to act
 				case asking:
 					c.state("requires_action")
 				case c.turn != nil, c.working:

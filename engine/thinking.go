@@ -112,7 +112,7 @@ func (c *choice) effortLevel() string {
 func (c *choice) allBetas() []string {
 	betas := slices.Clone(c.betas)
 	if c.model.LongContext {
-		betas = append(betas, "context-1m-2025-08-07")
+		betas = append(betas, catalog.BetaLongContext)
 	}
 	if c.effortLevel() != "" {
 		betas = append(betas, "effort-2025-11-24")

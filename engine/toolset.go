@@ -30,6 +30,7 @@ type toolset struct {
 	servers *mcp.Manager    // of the session; may be nil
 	own     *mcp.Manager    // of the agent that the conversation runs as; may be nil
 	search  string          // see [Tuning.ToolSearch]
+	hidden  string          // see [Tuning.PromptTool]
 	prefix  *history.Prefix // contains the tools in requests
 	serving *owner
 }
@@ -136,9 +137,9 @@ func (c *toolset) offerServers() {
 		return
 	}
 	c.offered = generation
-	if c.keeps != nil {
-		tools = slices.DeleteFunc(slices.Clone(tools), func(t tool.Tool) bool { return !c.keeps(t) })
-	}
+	tools = slices.DeleteFunc(slices.Clone(tools), func(t tool.Tool) bool {
+		return t.Spec().Name == c.hidden || c.keeps != nil && !c.keeps(t)
+	})
 	c.tools = append(slices.DeleteFunc(slices.Clone(c.tools), mcp.Offers), tools...)
 	c.offerTools()
 }

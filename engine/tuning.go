@@ -20,6 +20,8 @@ type Tuning struct {
 	PlanInstructions string
 	// ToolSearch controls when MCP tools are deferred: "always", "never", or empty for when they are too many.
 	ToolSearch string
+	// PromptTool is the MCP tool that decides about permissions. The model does not get it.
+	PromptTool string
 	// Suggestions lets the model propose the user's next prompt after a turn.
 	Suggestions bool
 	// StopBlocks limits how often Stop hooks may continue a turn; 0 means 8.

@@ -127,7 +127,6 @@ type ending struct {
 	apiType  string
 	apiError string
 	noTurns  bool // no request was sent
-	blocked  bool // a hook blocked the prompt
 
 	localCommand string // the slash command that was answered locally
 	local        bool   // a slash command was answered locally; localCommand is empty if it is not available
@@ -166,10 +165,12 @@ func (c *Conversation) startTurn(t *turn, p *prompt) *ending {
 	c.beginServers(t.ctx)
 	c.useForTurn(cmd.model())
 	c.rec.Emit(c.init(t))
-	for _, text := range c.notices {
+	c.emitNotices()
+	if isBlank(p.content()) { // the API rejects it
+		const text = "The prompt is blank, so nothing was sent to the model."
 		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
+		return &ending{noTurns: true, text: text}
 	}
-	c.notices = nil
 	c.emitNotes(verdict)
 	if blocked && !stopped {
 		return c.reportBlocked(reason, verdict.Plain(reason), false)
@@ -219,6 +220,27 @@ func (c *Conversation) startTurn(t *turn, p *prompt) *ending {
 	return nil
 }
 
+// emitNotices emits the notices of the start.
+func (c *briefing) emitNotices() {
+	for _, text := range c.notices {
+		c.rec.Emit(&wire.Informational{Content: text, Level: "warning"})
+	}
+	c.notices = nil
+}
+
+// isBlank reports whether a prompt consists of nothing but white space. An empty one is not blank.
+func isBlank(content wire.Content) bool {
+	text := ""
+	for _, b := range content.All() {
+		t, ok := b.(*wire.TextBlock)
+		if !ok {
+			return false
+		}
+		text += t.Text
+	}
+	return text != "" && strings.TrimSpace(text) == ""
+}
+
 // appendPrompt records a prompt and the texts that hooks add to it, and adds them to the history.
 func (c *Conversation) appendPrompt(t *turn, p *prompt, context []string) error {
 	content := p.content()
@@ -236,10 +258,9 @@ func (c *Conversation) appendPrompt(t *turn, p *prompt, context []string) error 
 		case *wire.ToolResultBlock:
 			continue // it answers no call
 		case *wire.TextBlock:
-			if b.Text == "" {
-				b = &wire.TextBlock{Text: "(no content)"}
+			if strings.TrimSpace(b.Text) != "" { // the API rejects the others
+				blocks = append(blocks, mustJSON(b))
 			}
-			blocks = append(blocks, mustJSON(b))
 		default:
 			blocks = append(blocks, mustJSON(b))
 		}
@@ -463,7 +484,11 @@ func (c *Conversation) finish(t *turn, end *ending) {
 	t.endSpan(r)
 	c.lifecycle(t.prompts[0], final)
 	// Until they end, the host must not close its end: they may need permission.
-	if c.working = c.cfg.States != "" && agentsWork(c.runner.Env.Tasks()); !c.working {
+	switch c.working = c.cfg.States != "" && agentsWork(c.runner.Env.Tasks()); {
+	case c.working:
+	case c.base.Err() == nil && !c.ended && len(c.inbox) > 0: // the next turn begins at once
+		c.awake = true
+	default:
 		c.state("idle")
 	}
 }

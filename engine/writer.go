@@ -148,7 +148,7 @@ func (c *writer) reportBlocked(reason, plain string, stopped bool) *ending {
 	}
 	c.rec.Emit(&wire.Informational{Content: told, Level: "warning", PreventContinuation: true,
 		PromptSubmitOutcome: mustJSON(map[string]any{"kind": kind, "prompt_kept": stopped, "reason": plain})})
-	return &ending{noTurns: true, blocked: true, text: result}
+	return &ending{noTurns: true, text: result}
 }
 
 // unrecorded is the result of a call whose own result could not be recorded.

@@ -7,7 +7,7 @@ import (
 
 // MCPServerConfig describes how to start or reach an MCP server.
 type MCPServerConfig struct {
-	// Type is "stdio", "sse", "http" or, for a server in the host, "sdk". Empty
+	// Type is "stdio", "sse", "http", "ws" or, for a server in the host, "sdk". Empty
 	// means "stdio".
 	Type string `json:"type,omitzero"`
 

@@ -63,7 +63,7 @@ func (m *Manager) online(name string) (*server, error) {
 		return nil, err
 	case m.closed:
 		return nil, errClosed
-	case s.kind() != "http" && s.kind() != "sse":
+	case s.kind() != "http" && s.kind() != "sse" && s.kind() != "ws":
 		return nil, fmt.Errorf("A server of the type %s has no login: only servers of the types http and sse do", s.kind())
 	}
 	return s, nil

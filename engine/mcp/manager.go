@@ -515,7 +515,7 @@ func (m *Manager) CancelQuestions() {
 }
 
 // Call calls a tool by its full name, without the model, and returns the server's response.
-func (m *Manager) Call(ctx context.Context, name string, arguments json.RawMessage) (*wire.MCPCallResponse, error) {
+func (m *Manager) Call(ctx context.Context, name, toolUseID string, arguments json.RawMessage) (*wire.MCPCallResponse, error) {
 	if !strings.HasPrefix(name, "mcp__") || strings.Count(name, "__") < 2 {
 		return nil, fmt.Errorf("Not a fully-qualified MCP tool name: %s", name)
 	}
@@ -531,7 +531,7 @@ func (m *Manager) Call(ctx context.Context, name string, arguments json.RawMessa
 		server, _, _ := strings.Cut(strings.TrimPrefix(name, "mcp__"), "__")
 		return nil, fmt.Errorf("MCP server not connected: %s", server)
 	}
-	raw, err := t.call(ctx, "", arguments)
+	raw, err := t.call(ctx, toolUseID, arguments)
 	if err != nil {
 		return nil, err
 	}

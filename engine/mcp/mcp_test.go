@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/parley-go/parley/engine/tool"
@@ -179,6 +181,47 @@ func inHost(t *testing.T, change ...func(*Options)) (*Manager, *hosted) {
 	return m, h
 }
 
+// socketHandler serves a server behind a WebSocket, with line breaks in its messages.
+func socketHandler(t *testing.T, s *mcp.Server) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"mcp"}})
+		if err != nil || conn.Subprotocol() != "mcp" {
+			t.Errorf("%v, subprotocol %q", err, conn.Subprotocol())
+			return
+		}
+		ct, st := mcp.NewInMemoryTransports()
+		session, err := s.Connect(r.Context(), st, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer session.Close()
+		messages, _ := ct.Connect(r.Context())
+		defer messages.Close()
+		go func() {
+			for {
+				m, err := messages.Read(r.Context())
+				if err != nil {
+					return
+				}
+				raw, _ := jsonrpc.EncodeMessage(m)
+				var text bytes.Buffer
+				json.Indent(&text, raw, "", " ")
+				conn.Write(r.Context(), websocket.MessageText, text.Bytes())
+			}
+		}()
+		for {
+			_, data, err := conn.Read(r.Context())
+			if err != nil {
+				return
+			}
+			if m, err := jsonrpc.DecodeMessage(data); err != nil || messages.Write(r.Context(), m) != nil {
+				t.Error("a message of the client cannot be delivered", err)
+			}
+		}
+	})
+}
+
 // Every transport offers the same tools with the same results.
 func TestTransports(t *testing.T) {
 	seen := make(chan http.Header, 100)
@@ -204,6 +247,7 @@ func TestTransports(t *testing.T) {
 		{"http", &wire.MCPServerConfig{Type: "http", URL: watch(mcp.NewStreamableHTTPHandler(get, nil)), Headers: headers}},
 		{"plain", &wire.MCPServerConfig{Type: "http", URL: watch(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})), Headers: headers}},
 		{"sse", &wire.MCPServerConfig{Type: "sse", URL: watch(mcp.NewSSEHandler(get, nil)), Headers: headers}},
+		{"ws", &wire.MCPServerConfig{Type: "ws", URL: "ws" + strings.TrimPrefix(watch(socketHandler(t, s)), "http"), Headers: headers}},
 		{"sdk", &wire.MCPServerConfig{Type: "sdk", Name: "calc"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -307,13 +351,13 @@ func TestResults(t *testing.T) {
 	if r := call("meta"); !strings.Contains(r.Content.String(), `"claudecode/toolUseId":"toolu_test"`) || !strings.Contains(r.Content.String(), `"progressToken"`) {
 		t.Errorf("meta: %s", r.Content)
 	}
-	if _, err := m.Call(t.Context(), "add", nil); err == nil || err.Error() != "Not a fully-qualified MCP tool name: add" {
+	if _, err := m.Call(t.Context(), "add", "", nil); err == nil || err.Error() != "Not a fully-qualified MCP tool name: add" {
 		t.Error(err)
 	}
-	if _, err := m.Call(t.Context(), "mcp__x__y", nil); err == nil || err.Error() != "MCP server not connected: x" {
+	if _, err := m.Call(t.Context(), "mcp__x__y", "", nil); err == nil || err.Error() != "MCP server not connected: x" {
 		t.Error(err)
 	}
-	if r, err := m.Call(t.Context(), "mcp__calc__add", json.RawMessage(`{"a":1,"b":1}`)); err != nil || string(r.Content) != `[{"type":"text","text":"2"}]` {
+	if r, err := m.Call(t.Context(), "mcp__calc__add", "", json.RawMessage(`{"a":1,"b":1}`)); err != nil || string(r.Content) != `[{"type":"text","text":"2"}]` {
 		t.Error(r, err)
 	}
 }
@@ -367,7 +411,7 @@ func TestFaults(t *testing.T) {
 		Server{Name: "loginsse", Config: &wire.MCPServerConfig{Type: "sse", URL: refuse.URL}},
 		Server{Name: "refused", Config: &wire.MCPServerConfig{Type: "http", URL: "http://127.0.0.1:1"}},
 		Server{Name: "url", Config: &wire.MCPServerConfig{Type: "http", URL: "nonsense"}},
-		Server{Name: "type", Config: &wire.MCPServerConfig{Type: "ws"}},
+		Server{Name: "type", Config: &wire.MCPServerConfig{Type: "tcp"}},
 		Server{Name: "nohost", Config: &wire.MCPServerConfig{Type: "sdk"}},
 	)
 	states := ready(t, m)
@@ -389,7 +433,7 @@ func TestFaults(t *testing.T) {
 		"loginsse":  {wire.MCPNeedsAuth, "401"},
 		"refused":   {wire.MCPFailed, "refused"},
 		"url":       {wire.MCPFailed, "http or https"},
-		"type":      {wire.MCPFailed, `type "ws"`},
+		"type":      {wire.MCPFailed, `type "tcp"`},
 		"nohost":    {wire.MCPFailed, "no host"},
 	} {
 		if st := states[name]; st.Status != want.state || !strings.Contains(st.Error, want.words) {

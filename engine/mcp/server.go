@@ -70,6 +70,9 @@ func Startup(cfg *wire.MCPServerConfig) (kind string, ok bool) {
 	return "", false
 }
 
+// ErrUnknownType means that no transport has the type of a configuration.
+var ErrUnknownType = errors.New("unknown type")
+
 // Check returns an error if no server can be started or reached with a configuration.
 func Check(cfg *wire.MCPServerConfig) error {
 	if err := checkMembers(cfg); err != nil {
@@ -83,13 +86,13 @@ func Check(cfg *wire.MCPServerConfig) error {
 		if cfg.Command == "" {
 			return errors.New(`command: it is missing; write a string, or "type": "http" and "url"`)
 		}
-	case "http", "sse":
+	case "http", "sse", "ws":
 		if cfg.URL == "" {
 			return errors.New("url: it is missing; write a string")
 		}
 	case "sdk":
 	default:
-		return fmt.Errorf("type: expected \"stdio\", \"http\", \"sse\" or \"sdk\", not %q", cfg.Type)
+		return fmt.Errorf("type: %w: expected \"stdio\", \"http\", \"sse\", \"ws\" or \"sdk\", not %q", ErrUnknownType, cfg.Type)
 	}
 	return nil
 }
@@ -126,7 +129,7 @@ func (s *server) shownConfig() *wire.MCPServerConfig {
 			c.Args = []string{}
 		}
 		return c
-	case "sdk":
+	case "sdk", "ws": // as with the official command
 		return nil
 	default:
 		return &wire.MCPServerConfig{Type: kind, URL: s.cfg.URL, Headers: s.cfg.Headers}

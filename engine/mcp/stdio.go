@@ -28,11 +28,16 @@ func (s *server) dial(ctx context.Context) (link, error) {
 	switch kind := s.kind(); kind {
 	case "stdio":
 		return s.start(ctx)
-	case "http", "sse":
-		u, err := url.Parse(s.cfg.URL)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, fmt.Errorf("the URL %q is not one of http or https", s.cfg.URL)
+	case "http", "sse", "ws":
+		plain := "http"
+		if kind == "ws" {
+			plain = "ws"
 		}
+		u, err := url.Parse(s.cfg.URL)
+		if err != nil || u.Host == "" || u.Scheme != plain && u.Scheme != plain+"s" {
+			return nil, fmt.Errorf("the URL %q is not one of %s or %ss", s.cfg.URL, plain, plain)
+		}
+		u.Scheme = "http" + strings.TrimPrefix(u.Scheme, plain)
 		return newWeb(s, u), nil
 	case "sdk":
 		if s.m.opts.Host == nil {
@@ -44,7 +49,7 @@ func (s *server) dial(ctx context.Context) (link, error) {
 		s.m.mu.Unlock()
 		return host, nil
 	default:
-		return nil, fmt.Errorf("unknown server type %q: use stdio, http, sse or sdk", kind)
+		return nil, fmt.Errorf("unknown server type %q: use stdio, http, sse, ws or sdk", kind)
 	}
 }
 

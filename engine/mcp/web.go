@@ -52,9 +52,12 @@ func newWeb(s *server, u *url.URL) *web {
 	s.login.looked = s.login.token != nil // the user may have logged in elsewhere
 	s.login.mu.Unlock()
 	client := &http.Client{Transport: w}
-	if s.kind() == "sse" {
+	switch s.kind() {
+	case "ws":
+		w.Transport = socket{w}
+	case "sse":
 		w.Transport = &mcp.SSEClientTransport{Endpoint: u.String(), HTTPClient: client}
-	} else {
+	default:
 		w.Transport = &mcp.StreamableClientTransport{Endpoint: u.String(), HTTPClient: client, MaxRetries: 2}
 	}
 	return w

@@ -320,12 +320,14 @@ var flagTable = []flagGroup{
 // them.
 var ignoredFlags = map[string]flagKind{
 	"--brief": flagBool, "--chrome": flagBool, "--no-chrome": flagBool,
-	"--exclude-dynamic-system-prompt-sections": flagBool,
-	"--system-prompt-snapshot":                 flagString, "--plugin-url": flagRepeat,
+	"--system-prompt-snapshot": flagString, "--plugin-url": flagRepeat,
 	"--workload": flagString, "--advisor": flagString, "--prefill": flagString,
-	"--await-initialize": flagBool, "--ide": flagBool,
-	"--file": flagRepeat,
+	"--ide": flagBool, "--file": flagRepeat,
 }
+
+// satisfiedFlags are flags that request what the agent does anyway: its system prompt has no parts that differ between
+// machines, and it always waits for the first message.
+var satisfiedFlags = map[string]bool{"--exclude-dynamic-system-prompt-sections": true, "--await-initialize": true}
 
 // refusedFlags are flags of the official command that are rejected because they would change or
 // restrict the agent's behavior.
@@ -520,7 +522,7 @@ func findFlag(name string) (*flagSpec, flagKind, error) {
 	}
 	kind, known := ignoredFlags[name]
 	switch {
-	case known:
+	case known, satisfiedFlags[name]:
 		return nil, kind, nil
 	case name == "--rewind-files":
 		return nil, 0, usage("error: option '%s' of the official command is not supported. Resume the session and send the request rewind_files; the SDKs have rewindFiles for it.", name)
@@ -548,7 +550,9 @@ func (f *Flags) apply(name string, spec *flagSpec, kind flagKind, values []strin
 		values = []string{strings.Join(values, ",")}
 	}
 	if spec == nil {
-		f.Ignored = append(f.Ignored, name)
+		if !satisfiedFlags[name] {
+			f.Ignored = append(f.Ignored, name)
+		}
 		return nil
 	}
 	if spec.choice != nil && !slices.Contains(spec.choice, values[0]) {

@@ -31,6 +31,11 @@ func TestFlagRows(t *testing.T) {
 
 // TestInertFlags: flags that SDKs pass and that have no effect here are accepted, and named.
 func TestInertFlags(t *testing.T) {
+	for name := range satisfiedFlags { // they ask for what the agent does anyway
+		if f, err := Parse([]string{name, "--", "prompt"}); err != nil || f.Ignored != nil || f.Prompt != "prompt" {
+			t.Errorf("%s: %v %+v", name, err, f)
+		}
+	}
 	for name, kind := range ignoredFlags {
 		args := []string{name}
 		if kind != flagBool {

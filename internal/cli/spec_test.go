@@ -18,7 +18,7 @@ func TestFlagsMeanTheSameAsTheirCommandLine(t *testing.T) {
 		"empty list":     {{Name: "tools", Values: []string{""}}},
 		"joined list":    {{Name: "fallback-model", Values: []string{"haiku", "sonnet"}}, {Name: "setting-sources", Values: []string{"user", "local"}}},
 		"repeated":       {{Name: "add-dir", Values: []string{"/a"}}, {Name: "add-dir", Values: []string{"/b c"}}},
-		"ignored":        {{Name: "await-initialize"}, {Name: "workload", Values: []string{"x"}}},
+		"ignored":        {{Name: "brief"}, {Name: "workload", Values: []string{"x"}}},
 		"unknown":        {{Name: "modle", Values: []string{"x"}}},
 		"refused":        {{Name: "rewind-files", Values: []string{"x"}}},
 		"not a choice":   {{Name: "effort", Values: []string{"heroic"}}},

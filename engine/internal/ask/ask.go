@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -184,6 +185,15 @@ func Retryable(e *model.Error) bool {
 		return true
 	}
 	return e.Status >= 500
+}
+
+// Continuable reports whether the model may continue an answer that this failure cut off. Of the failures that a stream
+// can report, these are the temporary ones.
+func Continuable(e *model.Error) bool {
+	if e.Status != 0 {
+		return Retryable(e)
+	}
+	return slices.Contains([]string{"", "overloaded_error", "api_error", "timeout_error"}, e.Type)
 }
 
 // Code returns the protocol's name for a failure that is retried.

@@ -118,6 +118,15 @@ func Writes(u *wire.Usage) (fiveMinutes, oneHour int64) {
 type Catalog struct {
 	models []*Info
 	byName map[string]*Info // ids, canonical names and aliases, in lower case
+	long   bool             // see WithLongContext
+}
+
+// BetaLongContext is the beta of the API for a context of a million tokens.
+const BetaLongContext = "context-1m-2025-08-07"
+
+// WithLongContext returns a catalog for requests that all name the beta for a context of a million tokens.
+func (c *Catalog) WithLongContext() *Catalog {
+	return &Catalog{models: c.models, byName: c.byName, long: true}
 }
 
 // New returns a catalog with the built-in models.
@@ -207,6 +216,9 @@ func (c *Catalog) Resolve(name string) (Info, bool) {
 		}
 	}
 	out.Known = ok
+	if c.long && strings.HasPrefix(out.Canonical, "claude-sonnet-") { // the models with that beta
+		out.ContextWindow = max(out.ContextWindow, 1_000_000)
+	}
 	if long && out.ContextWindow < 1_000_000 {
 		out.ContextWindow = 1_000_000
 		out.LongContext = true
