@@ -320,8 +320,8 @@ func InProcess(cfg Config) transport.Dialer {
 func traceOf(ctx context.Context, environ []string) context.Context {
 	return telemetry.Extract(ctx, func(name string) (value string) {
 		for _, v := range environ {
-			if rest, ok := strings.CutPrefix(v, name+"="); ok {
-				value = rest
+			if n := len(name); len(v) > n && v[n] == '=' && v[:n] == name {
+				value = v[n+1:]
 			}
 		}
 		return value

@@ -45,6 +45,7 @@ type memoryLog struct {
 	size     int64
 	modified time.Time
 	summary  storedSummary
+	folded   int // how many records the summary is of
 }
 
 // Append implements [Store].
@@ -102,9 +103,6 @@ func (s *memoryShard) append(key Key, records []sparse, now time.Time) {
 		}
 		l.records = append(l.records, r)
 		l.size += int64(r.size()) + 1
-		if key.Sub == "" {
-			l.summary.add(r.text)
-		}
 	}
 	l.modified = now
 }
@@ -183,6 +181,9 @@ func (m *Memory) Summaries(ctx context.Context, project string) ([]Summary, erro
 	}
 	var all []Summary
 	m.each(Key{Project: project}, func(key Key, l *memoryLog) {
+		for ; l.folded < len(l.records); l.folded++ {
+			l.summary.add(l.records[l.folded].text)
+		}
 		data, _ := json.Marshal(&l.summary) // only strings and booleans
 		all = append(all, Summary{Key: key, Modified: l.modified, Data: data})
 	})

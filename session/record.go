@@ -316,6 +316,10 @@ func appendMember(dst []byte, name, value string) []byte {
 
 // appendRaw appends a member whose value is JSON, byte for byte, in one line.
 func appendRaw(dst []byte, name string, value json.RawMessage) ([]byte, error) {
+	if isScalar(value) {
+		dst = append(appendString(append(dst, ','), name), ':')
+		return append(dst, value...), nil
+	}
 	v := jsontext.Value(value)
 	if !v.IsValid(lenient...) {
 		return nil, fmt.Errorf("the value of %q is not JSON", name)
@@ -328,6 +332,25 @@ func appendRaw(dst []byte, name string, value json.RawMessage) ([]byte, error) {
 		}
 	}
 	return append(dst, v...), nil
+}
+
+// isScalar reports whether a value is surely a literal, or a string that is ASCII and has no
+// escapes.
+func isScalar(v []byte) bool {
+	switch string(v) {
+	case "true", "false", "null":
+		return true
+	}
+	n := len(v) - 1
+	if n < 1 || v[0] != '"' || v[n] != '"' {
+		return false
+	}
+	for _, c := range v[1:n] {
+		if c < 0x20 || c >= 0x80 || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // decodeEntry decodes a line. The result shares no memory with it.

@@ -237,13 +237,13 @@ func newCodec(t reflect.Type) *codec {
 			enc: func(dst []byte, v reflect.Value) ([]byte, error) { return appendRaw(dst, v.Bytes()) },
 		}
 	case t == blockType:
-		return interfaceCodec(func(x item) any { return decodeBlock(x) })
+		return interfaceCodec(decodeBlock)
 	case t == requestType:
-		return interfaceCodec(func(x item) any { return decodeRequest(x) })
+		return interfaceCodec(decodeRequest)
 	case t == hookType:
-		return interfaceCodec(func(x item) any { return decodeHookInput(x) })
+		return interfaceCodec(decodeHookInput)
 	case t == outputType:
-		return interfaceCodec(func(x item) any { return decodeHookOutput(x) })
+		return interfaceCodec(decodeHookOutput)
 	case reflect.PointerTo(t).Implements(valueType):
 		return &codec{
 			dec: func(x item, v reflect.Value) (bool, error) {
@@ -291,10 +291,11 @@ func lazy(t reflect.Type) func() *codec {
 	return sync.OnceValue(func() *codec { return codecOf(t) })
 }
 
-func interfaceCodec(decode func(x item) any) *codec {
+func interfaceCodec[T any](decode func(x item) T) *codec {
 	return &codec{
 		dec: func(x item, v reflect.Value) (bool, error) {
-			v.Set(reflect.ValueOf(decode(x)))
+			// Set of reflect would compare the methods of the types each time.
+			*v.Addr().Interface().(*T) = decode(x)
 			return true, nil
 		},
 		enc: func(dst []byte, v reflect.Value) ([]byte, error) {

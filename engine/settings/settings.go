@@ -392,6 +392,9 @@ func (s *Settings) Unknown() (names []string, at []Origin) { return s.names, s.u
 // Ignored returns the unknown keys that have an effect in the official CLI, or that look like a misspelled key, with
 // their places.
 func Ignored(s *Settings) (names []string, at []Origin) {
+	if len(s.names) == 0 { // the usual case, for which the list is not split
+		return nil, nil
+	}
 	official := strings.Fields(ignored)
 	for i, name := range s.names {
 		if (slices.Contains(official, name) || Suggest(name) != "") && !slices.Contains(names, name) {

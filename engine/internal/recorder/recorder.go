@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -239,11 +240,34 @@ func Unwritten(err error) error {
 
 // JSON encodes a value that can always be encoded.
 func JSON(v any) json.RawMessage {
+	switch v := v.(type) { // most fields of records, encoded as Marshal does
+	case bool:
+		return strconv.AppendBool(nil, v)
+	case int:
+		return strconv.AppendInt(nil, int64(v), 10)
+	case int64:
+		return strconv.AppendInt(nil, v, 10)
+	case string:
+		if isPlain(v) {
+			raw := make([]byte, 0, len(v)+2)
+			return append(append(append(raw, '"'), v...), '"')
+		}
+	}
 	raw, err := json.Marshal(v)
 	if err != nil {
 		panic("engine: " + err.Error())
 	}
 	return raw
+}
+
+// isPlain reports whether encoding/json writes a text as it is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 // Fields returns the fields of a record, from alternating names and values.
