@@ -19,7 +19,7 @@ TEST_TIMEOUT ?= 900s
 SEED ?= 1
 FOR ?= 9m
 
-.PHONY: help check took room tmux browser pictures fmt vet staticcheck rules types cross test race long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate soak drift peers interop release programs packages shells site scoreboard bench bench-check clean
+.PHONY: help check took room tmux browser pictures fmt vet staticcheck rules types cross test race programs-more long stores fleet chaos chaos-short netns jsonv2 fuzz sim planted mutate soak drift peers interop release programs packages shells site scoreboard bench bench-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,11 +38,14 @@ fmt: ## fail on files that gofmt would change
 	@bad=$$(git ls-files -co --exclude-standard -z -- '*.go' | xargs -0 -r gofmt -l 2>&1); \
 	if [ -n "$$bad" ]; then echo "not formatted, run gofmt -w:"; echo "$$bad"; exit 1; fi
 
+# Like staticcheck, it needs all packages and their tests compiled. Both have them compiled as make race does, so that
+# this is done once.
 vet: ## go vet
-	go vet ./...
+	CGO_ENABLED=1 go vet -race ./...
 
 staticcheck: ## staticcheck, from the module in tools/
-	go tool -modfile=tools/go.mod staticcheck ./...
+	go tool -modfile=tools/go.mod staticcheck -version
+	CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) -race' $$(go tool -modfile=tools/go.mod -n staticcheck) ./...
 
 rules: ## the rules of this repository: import arrows, documentation, dependencies, links
 	go test -count=1 ./internal/house
@@ -68,7 +71,7 @@ stores: ## vet and test the modules below stores/, each with a server of its own
 	done
 
 fleet: ## vet and test the module fleet/ with the race detector, with NATS servers of its own on loopback
-	cd fleet && go vet ./... && CGO_ENABLED=1 go test -race -vet=off -timeout 300s ./...
+	cd fleet && export CGO_ENABLED=1 && go vet -race ./... && go test -race -vet=off -timeout 300s ./...
 
 chaos-short: ## the same in less than a minute, for CI: only what is lost, done twice or written by the wrong process fails
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
@@ -88,14 +91,18 @@ browser: ## vet the tests of the console and run them in a real Chromium, which 
 pictures: ## make the pictures of the console in docs/img again
 	cd console/testdata/browsertest && PARLEY_SHOTS=$(CURDIR)/docs/img go test -count=1 -run TestPictures .
 
-# Packages whose tests do their work in other programs: the race detector would see none of it, and
+# Packages whose tests do their work in other programs: the race detector would see little of it, and
 # they would take several times as long. The rules (internal/house) are a line of their own.
-PROGRAMS := engine/policy/policytest internal/pack internal/sbom internal/site
-programs: ## the tests that do their work in other programs: attacks, packages, the site
+PROGRAMS := cmd/parley engine/policy/policytest examples internal/pack internal/site terminal
+programs: ## the tests that do their work in other programs: the command, attacks, examples, packages, the site
 	go test -vet=off -timeout $(TEST_TIMEOUT) $(PROGRAMS:%=./%)
 
+programs-more: ## for CI: test a release, and the command, the examples and the terminal again, with the race detector
+	go test -vet=off -timeout $(TEST_TIMEOUT) ./internal/sbom
+	CGO_ENABLED=1 go test -race -vet=off -timeout $(TEST_TIMEOUT) ./cmd/parley ./examples ./terminal
+
 race: ## all other tests, with the race detector
-	CGO_ENABLED=1 go test -race -vet=off -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) internal/house))$$')
+	CGO_ENABLED=1 go test -race -vet=off -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) internal/sbom internal/house))$$')
 
 long: ## all rows of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
 	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|Everyday|Decisions|Packages|Crash|Swapped|PrintEnds' ./engine/policy/policytest ./agent ./internal/pack

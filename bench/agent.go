@@ -95,7 +95,7 @@ func compareAgents(b *board, official, ours, bare string, n int) error {
 }
 
 func addSize(b *board, theirs, ours []float64) {
-	b.add(row{title: "size of the command", unit: "MB", theirs: theirs, ours: ours, limit: 24}) // as TestBinary of cmd/parley
+	b.add(row{title: "size of the command", unit: "MB", theirs: theirs, ours: ours, limit: 24}) // as TestRelease of internal/sbom
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -33,7 +33,7 @@ func release(t *testing.T) (dir, file string) {
 	return dir, all[0]
 }
 
-// A release is reproducible, lists its components, and runs without anything else
+// A release is small and reproducible, lists its components, and runs without anything else
 // installed, in the image of the Containerfile, too.
 func TestRelease(t *testing.T) {
 	dir, file := release(t)
@@ -48,6 +48,13 @@ func TestRelease(t *testing.T) {
 	}
 	if !bytes.Equal(one, two) || bytes.Count(one, []byte("\n")) != 2 {
 		t.Errorf("two builds of one source differ:\n%s\n%s", one, two)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit := int64(24_000_000); info.Size() >= limit {
+		t.Errorf("the command has %d bytes, and is to have less than %d", info.Size(), limit)
 	}
 	data, err := os.ReadFile(file + ".cdx.json")
 	if err != nil {
