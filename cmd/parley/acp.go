@@ -55,13 +55,21 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	// Editors keep agents open that wait, some with many sessions. Until the first prompt has ended,
-	// garbage is collected later, which makes the start faster.
-	lessGarbage := sync.OnceFunc(func() {
-		if p.getenv("GOGC") == "" {
+	// or there are more sessions, little garbage is collected: it would take a fifth of the processor
+	// time of that prompt. Then it is collected more often, and the kernel gets its memory.
+	lessGarbage := func() {}
+	if p.getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+		lessGarbage = sync.OnceFunc(func() {
 			debug.SetGCPercent(50)
-		}
-	})
+			debug.FreeOSMemory()
+		})
+	}
+	var sessions atomic.Int32
 	opened := func() {
+		if sessions.Add(1) > 4 { // not a start any more
+			go lessGarbage()
+		}
 		if own.Load() {
 			wall.Prepare() // for the first command, while people write their first prompt
 		}
