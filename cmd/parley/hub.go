@@ -398,12 +398,15 @@ func runBackground(ctx context.Context, p *process, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Prompt(ctx, id, wire.Prompt(wire.Text(flags.Prompt))); err != nil {
+	uuid, err := c.Prompt(ctx, id, wire.Prompt(wire.Text(flags.Prompt)))
+	if err != nil {
 		return err
 	}
-	// It is durable, and in the journal under the same id.
+	// The prompt is durable. Wait until the journal has it, so that an attach that follows shows it. A
+	// resumed session has older prompts.
 	for e, err := range c.Attach(ctx, id, 0) {
-		if err != nil || e.Kind == hub.KindPrompt {
+		var accepted hub.Prompt
+		if err != nil || e.Kind == hub.KindPrompt && json.Unmarshal(e.Data, &accepted) == nil && accepted.UUID == uuid {
 			break
 		}
 	}
