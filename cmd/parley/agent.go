@@ -87,13 +87,14 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 // credentials.
 const waysForward = `Parley has no credentials for a model yet. There are three ways forward:
 
-  1. A key of the Claude API:   export ANTHROPIC_API_KEY=sk-ant-…
+  1. A key of the Claude API:   parley auth login, or
+                                export ANTHROPIC_API_KEY=sk-ant-…
   2. A model of your own, such as Ollama's, without a key:
                                 parley --provider openai --base-url http://127.0.0.1:11434/v1 --model qwen3
   3. No model at all:           parley demo
 
-docs/local-models.md describes Ollama, vLLM and llama.cpp, and how to save the choice; docs/providers.md Bedrock and Vertex.
-"parley doctor" shows what Parley found on this machine.
+https://github.com/parley-go/parley/tree/main/docs describes Ollama, vLLM and llama.cpp (local-models.md), and Bedrock and
+Vertex (providers.md). "parley doctor" shows what Parley found on this machine.
 `
 
 // runForServer runs the agent for a server to which it connects, from behind a
