@@ -12,12 +12,11 @@
 //
 // # Goroutines
 //
-// One goroutine reads the connection. It passes requests on and never blocks, so that it sees
-// a cancel whatever else happens. A session that the client has open has one goroutine, which
-// follows the session's journal and writes everything that the client receives about it: the
-// response that opens it, updates, questions, the responses to prompts. This alone ensures
-// the order: nothing of a session overtakes anything else of it, and no session waits for
-// another. Other requests have a goroutine each.
+// One goroutine reads the connection. It passes requests on and never blocks, so it always
+// sees a cancel. Each session that the client has open has one goroutine, which follows the
+// session's journal and writes everything that the client receives about it: the response
+// that opens it, updates, questions, the responses to prompts. So the messages of a session
+// keep their order, and no session waits for another. Other requests have a goroutine each.
 //
 // A client that does not read blocks writers. The hub never waits for them: a session whose
 // goroutine falls behind continues where it was when the client reads again.

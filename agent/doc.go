@@ -9,17 +9,17 @@
 //
 // # How it ends
 //
-// Every accepted prompt ends in exactly one result, unless the host cancelled it: also
-// when the context ends, when standard input contains a malformed line, and when a tool
-// or a model does not stop. The exit status follows from the last result; after an
+// Every accepted prompt ends in exactly one result, unless the host cancelled it. This
+// also holds if the context ends, if standard input contains a malformed line, and if a
+// tool or a model does not stop. The exit status follows from the last result; after an
 // error it is never 0. A tool has 5 seconds to stop, and a host 2 seconds to read the
 // remaining messages after the end of the input.
 //
 // # What fails closed
 //
 // If a host fails, answers with malformed data or is gone during a permission request,
-// the call is denied. A hook that can decide and fails, does not answer in time or gives
-// an invalid answer blocks the action that it guards. With
-// onFailure, a host can let a hook that reports its own failure ask or continue instead.
+// the call is denied. If a hook that can decide fails, does not answer in time or gives
+// an invalid answer, it blocks the action that it guards. With onFailure, a host can let
+// a hook that reports its own failure ask or continue instead.
 // Restrictive settings that this version does not support are an error at startup.
 package agent

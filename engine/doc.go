@@ -3,8 +3,9 @@
 // A [Conversation] accepts prompts, sends requests to a [model.Model], runs the tools
 // that the model calls, and emits what happens as messages of package wire. It does not
 // depend on pipes or processes: it emits through its [Host], which also answers the
-// questions that only a user can answer. It reads no environment, home directory or working directory
-// other than those in its [Config], so many conversations can run side by side.
+// questions that only a user can answer. It reads no environment, home directory or
+// working directory other than those in its [Config], so many conversations can run side
+// by side.
 //
 // # How it runs
 //

@@ -7,9 +7,9 @@
 // # Tokens
 //
 // Every device and program has its own token, with one scope: view, approve, drive or admin, each of which
-// includes the ones before it, or agent, which only runs a session on another machine. Only its SHA-256 is stored. A request carries it as "Authorization: Bearer
-// TOKEN" or in the cookie of a page that logged in. It is never part of a query. Revoking a token ends its
-// streams at once.
+// includes the ones before it, or agent, which only runs a session on another machine. The server stores only
+// the SHA-256 of a token. A request carries the token as "Authorization: Bearer TOKEN" or in the cookie of a
+// page that logged in, never in its URL. Revoking a token ends its streams at once.
 //
 // # How a page logs in
 //

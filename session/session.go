@@ -1,10 +1,10 @@
 // Package session stores conversations. A session is an append-only log of records, one JSON
-// object per line, in the layout that the official SDKs read; anything that is not in it did
-// not happen.
+// object per line, in the layout that the official SDKs read. Everything that an agent
+// knows about a session is in its log.
 //
 // A [Store] stores the records: [Files] below a directory, in the same places and format as
 // the official CLI, whose sessions it also reads; [Memory] in memory. A database
-// becomes a store by six methods, and package sessiontest tests its guarantees. The
+// becomes a store if you write six methods for it; package sessiontest tests their guarantees. The
 // functions of this package work with any of them: [Create] and [Open] are for an agent,
 // [List], [Stat], [Messages], [Rename], [Fork], [Export] and so on are for programs that
 // show sessions to people.

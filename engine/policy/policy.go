@@ -1,6 +1,6 @@
 // Package policy decides whether a tool call may run. Every effect passes through it. Rules name
-// resources: deny beats ask, and ask beats allow, in every mode; permission is requested for
-// anything that is not understood.
+// resources: deny beats ask, and ask beats allow, in every mode; a call that the
+// package does not understand needs approval.
 //
 // # Two ways to match
 //
