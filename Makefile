@@ -64,7 +64,7 @@ cross: ## link the command for linux, macOS and windows on amd64 and arm64, and 
 jsonv2: ## the round trips of package wire under Go's own encoding/json/v2
 	GOEXPERIMENT=jsonv2 go test -vet=off -timeout $(TEST_TIMEOUT) ./wire/...
 
-stores: ## vet and test the modules below stores/, each with a server of its own on loopback if there is one
+stores: ## vet and test the modules below stores/, each with its own server on loopback if one is installed
 	@for module in stores/*/go.mod; do \
 		echo "stores: $${module%/go.mod}"; \
 		(cd "$${module%/go.mod}" && go vet ./... && go test -vet=off -timeout $(TEST_TIMEOUT) ./...) || exit 1; \
@@ -73,7 +73,7 @@ stores: ## vet and test the modules below stores/, each with a server of its own
 fleet: ## vet and test the module fleet/ with the race detector, with NATS servers of its own on loopback
 	cd fleet && export CGO_ENABLED=1 && go vet -race ./... && go test -race -vet=off -timeout 300s ./...
 
-chaos-short: ## the same in less than a minute, for CI: only what is lost, done twice or written by the wrong process fails
+chaos-short: ## make chaos in less than a minute, for CI: it fails only if something is lost, done twice or written by the wrong process
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	(cd fleet && go build -o "$$dir/chaos" ./internal/chaos) && "$$dir/chaos" -busy -seed $(SEED) -for 15s -sessions 6 -lease 6s -rest 200
 
@@ -84,11 +84,11 @@ chaos: ## three nodes and four workers as processes, killed, paused and cut off:
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	(cd fleet && go build -o "$$dir/chaos" ./internal/chaos) && "$$dir/chaos" -seed $(SEED) -for $(FOR)
 
-browser: ## vet the tests of the console and run them in a real Chromium, which scripts/chromium installs (PARLEY_NO_BROWSER=1 does without)
+browser: ## vet the tests of the console and run them in a real Chromium, which scripts/chromium installs (PARLEY_NO_BROWSER=1 skips them)
 	[ "$${PARLEY_NO_BROWSER:-}" = 1 ] || { scripts/chromium && scripts/axe && { scripts/peers || true; }; }
 	cd console/testdata/browsertest && go vet ./... && go test -vet=off -count=1 -timeout 300s ./...
 
-pictures: ## make the pictures of the console in docs/img again
+pictures: ## renew the pictures of the console in docs/img
 	cd console/testdata/browsertest && PARLEY_SHOTS=$(CURDIR)/docs/img go test -count=1 -run TestPictures .
 
 # Packages whose tests do their work in other programs: the race detector would see little of it, and
@@ -104,7 +104,7 @@ programs-more: ## for CI: test a release, and the command, the examples and the 
 race: ## all other tests, with the race detector
 	CGO_ENABLED=1 go test -race -vet=off -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) internal/sbom internal/house))$$')
 
-long: ## all rows of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
+long: ## the whole of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
 	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|Everyday|Decisions|Packages|Crash|Swapped|PrintEnds' ./engine/policy/policytest ./agent ./internal/pack
 	cd fleet && PARLEY_TEST_LONG=1 go test -timeout 15m -run 'Migration|LostMajority' .
 
@@ -147,12 +147,12 @@ interop: ## the tests against the official SDKs and CLI, with loopback only
 bench: ## every benchmark beside its peer, with loopback only; writes docs/performance.md
 	scripts/bench -write docs/performance.md
 
-bench-check: ## fail if a hot path needs more instructions than before (needs valgrind); UPDATE=1 takes the new counts
+bench-check: ## fail if a hot path needs more instructions than before (needs valgrind); UPDATE=1 saves the new counts
 	@if [ -n "$(OPTIONAL)" ] && ! command -v valgrind >/dev/null; then echo "bench-check: there is no valgrind"; exit 0; fi; \
 	dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	go build -trimpath -o "$$dir/" ./bench ./bench/hot && "$$dir/bench" check "$$dir/hot" $(if $(UPDATE),update)
 
-release: ## the command for every platform into dist/, static and reproducible, with sums and what each is made of
+release: ## the command for every platform into dist/, static and reproducible, with checksums and lists of components
 	scripts/release
 
 site: ## the documentation as a web site in dist/site, searchable offline; fails on dead links
