@@ -16,7 +16,7 @@ type socket struct{ *web }
 
 func (s socket) Connect(ctx context.Context) (mcp.Connection, error) {
 	conn, resp, err := websocket.Dial(ctx, s.origin.String(), &websocket.DialOptions{
-		HTTPClient: &http.Client{Transport: handshake{s.web}}, Subprotocols: []string{"mcp"},
+		HTTPClient: &http.Client{Transport: handshake(s)}, Subprotocols: []string{"mcp"},
 	})
 	if err != nil {
 		if resp != nil && resp.StatusCode == http.StatusUnauthorized {
