@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -133,13 +134,9 @@ func (s *server) setServerMode(req *wire.SetMCPPermissionModeOverride) (any, err
 	return r, nil
 }
 
-// ruleSources are the names of the layers of rules for hosts, and whether a host may change
-// them.
-var ruleSources = map[policy.Layer][2]string{
-	policy.LayerUser: {"userSettings", "persistent"}, policy.LayerProject: {"projectSettings", "persistent"}, policy.LayerLocal: {"localSettings", "persistent"},
-	policy.LayerFlag: {"flagSettings", "readonly"}, policy.LayerManaged: {"policySettings", "readonly"}, policy.LayerCLI: {"cliArg", "session"},
-	policy.LayerSession: {"session", "session"}, policy.LayerHost: {"session", "session"},
-}
+// editable are the layers of rules that a host may change, and for how long.
+var editable = map[policy.Layer]string{policy.LayerUser: "persistent", policy.LayerProject: "persistent", policy.LayerLocal: "persistent",
+	policy.LayerCLI: "session", policy.LayerSession: "session", policy.LayerHost: "session"}
 
 // listRules returns the active permission rules and directories.
 func (s *server) listRules(*wire.ListPermissionRules) (any, error) {
@@ -151,11 +148,8 @@ func (s *server) listRules(*wire.ListPermissionRules) (any, error) {
 			if r.Behavior != behavior || r.Source.File == policy.BuiltIn {
 				continue
 			}
-			source, ok := ruleSources[r.Source.Layer]
-			if !ok {
-				source = [2]string{"command", "readonly"}
-			}
-			state.Rules = append(state.Rules, &wire.ListedRule{Behavior: behavior, Source: source[0], Rule: r.String(), Description: describeRule(r), Editability: source[1]})
+			layer := r.Source.Layer
+			state.Rules = append(state.Rules, &wire.ListedRule{Behavior: behavior, Source: layer.HostName(), Rule: r.String(), Description: describeRule(r), Editability: cmp.Or(editable[layer], "readonly")})
 		}
 	}
 	begun := s.set.absolute(s.set.flags.AddDirs)
@@ -197,9 +191,9 @@ func (s *server) listHooks(*wire.GetHooksListing) (any, error) {
 		Policy: &wire.HookPolicy{AllDisabled: prefs.Bool("disableAllHooks"), ManagedOnly: prefs.Bool("allowManagedHooksOnly")}}
 	count := map[wire.HookEvent]int{}
 	for _, h := range prefs.Hooks() {
-		source := ruleSources[policy.Layer(h.Layer)]
-		if source[0] == "" {
-			source[0] = "flagSettings"
+		source := policy.Layer(h.Layer).HostName()
+		if source == "command" {
+			source = policy.LayerFlag.HostName()
 		}
 		if h.Layer == settings.Managed {
 			r.Policy.PolicyHookCount++
@@ -209,7 +203,7 @@ func (s *server) listHooks(*wire.GetHooksListing) (any, error) {
 		if kind == "" {
 			kind = "command"
 		}
-		r.Hooks = append(r.Hooks, &wire.ListedHook{Event: h.Event, Matcher: h.Matcher, Source: source[0], SourceLabel: h.Origin.String(), Type: kind,
+		r.Hooks = append(r.Hooks, &wire.ListedHook{Event: h.Event, Matcher: h.Matcher, Source: source, SourceLabel: h.Origin.String(), Type: kind,
 			DisplayText: h.Line(), CommandText: h.Line(), ContentLabel: strings.ToUpper(kind[:1]) + kind[1:], Condition: h.If, Timeout: h.Timeout.Seconds(),
 			StatusMessage: h.Status, RunsOnce: h.Once, RunsInBackground: h.Async})
 	}

@@ -397,6 +397,7 @@ type CanUseTool struct {
 	DecisionReasonType       string    `json:"decision_reason_type,omitzero"` // "rule", "mode", "hook", "workingDir" …
 	DecisionReasonHookEvent  HookEvent `json:"decision_reason_hook_event,omitzero"`
 	DecisionReasonHookSource string    `json:"decision_reason_hook_source,omitzero"`
+	DecisionReasonRuleSource string    `json:"decision_reason_rule_source,omitzero"` // the place of the rule, as in AskRule
 	MatchedAskRule           *AskRule  `json:"matched_ask_rule,omitzero"`
 
 	ClassifierApprovable    bool `json:"classifier_approvable,omitzero"`      // a model may decide

@@ -199,7 +199,13 @@ func (j *judgement) decide() Decision {
 			Reason: "plan mode is read-only: explore, then present the plan with ExitPlanMode"}
 	}
 	if r, _ := j.find(j.set.ask); r != nil {
-		return byRule(r, wire.BehaviorAsk, "the rule "+r.String()+" of "+r.Source.String()+" asks")
+		d := byRule(r, wire.BehaviorAsk, "the rule "+r.String()+" of "+r.Source.String()+" asks")
+		if r.Content == "" {
+			if beside := j.decideUnrestricted(); beside.Behavior == wire.BehaviorAsk {
+				d.Beside = &beside
+			}
+		}
+		return d
 	}
 	if deny != nil {
 		reason := "the rule " + deny.String() + " of " + deny.Source.String() + " might deny it: Parley cannot tell all of its effects"

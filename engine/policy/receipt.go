@@ -17,6 +17,9 @@ type Decision struct {
 	DecidedBy  Basis  // basis of the decision; empty if nothing decided and permission is requested
 	Rule       *Rule  // the rule that decided, if any
 	Path       string // the file that caused it, if any
+	// Beside is the request for permission that follows if the rule did not exist. It is set
+	// if a rule for a whole tool asks, and nothing allows the call either.
+	Beside *Decision
 
 	req  *Request
 	seen *shell.Script // the analyzed command of the call, if any

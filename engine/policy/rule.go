@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,13 @@ const (
 	LayerSession Layer = "session" // added during this conversation, and gone with it
 	LayerHost    Layer = "host"    // the program that started the agent, for its own needs
 )
+
+// hostNames are the names of the layers in the protocol.
+var hostNames = map[Layer]string{LayerManaged: "policySettings", LayerCLI: "cliArg", LayerFlag: "flagSettings", LayerLocal: "localSettings",
+	LayerProject: "projectSettings", LayerUser: "userSettings", LayerSession: "session", LayerHost: "session"}
+
+// HostName returns the name of the layer in the protocol, such as "userSettings".
+func (l Layer) HostName() string { return cmp.Or(hostNames[l], "command") }
 
 // LayerOf returns the layer that an update of the protocol changes. No destination means the
 // session.

@@ -158,6 +158,7 @@ func TestStages(t *testing.T) {
 		{name: "nobody is asked", mode: wire.ModeDontAsk, host: &fakeHost{answer: allow}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "this mode asks nobody", denied: true, records: "receipt", decision: "config"},
 		{name: "nobody is there", tool: &fakeTool{name: "Do"}, input: `{}`, want: "nobody can be asked", denied: true, records: "receipt", decision: "config"},
 		{name: "the host allows", host: &fakeHost{answer: allow}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "user_temporary"},
+		{name: "the host denies without a message", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorDeny}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt", decision: "config"},
 		{name: "the host denies", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: "not now"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "not now", denied: true, records: "receipt", decision: "user_reject"},
 		{name: "the host fails", host: &fakeHost{err: errors.New("gone")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "gone", denied: true, records: "receipt", decision: "config"},
 		{name: "the host answers nonsense", host: &fakeHost{answer: &wire.PermissionResult{Behavior: "maybe"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt", decision: "config"},

@@ -348,6 +348,8 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 		rej := Rejected(s.Call, s.out.Input, stoppedDenied)
 		s.out.Result, s.out.Meta, s.out.Stopped = rej.Result, rej.Meta, true
 		return s.refuse()
+	case res.Message == "" && s.by != "hook":
+		return s.fail(errors.New("The permission callback gave no valid answer: it denied the call without a message."))
 	}
 	source := string(cmp.Or(res.DecisionClassification, wire.UserReject))
 	reason := ""
@@ -427,15 +429,21 @@ func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
 // question returns the permission request for the call.
 func (s *run) question() *wire.CanUseTool {
 	d := s.decision
+	rule := d.Rule
+	if rule != nil && d.Beside != nil && d.ReasonType == "rule" && s.spec.Name != "WebSearch" { // the rule is only one reason to ask
+		d.Path, d.ReasonType = d.Beside.Path, ""
+	}
 	q := &wire.CanUseTool{ToolName: s.spec.Name, DisplayName: s.spec.Name, Input: s.input, ToolUseID: s.ID,
 		BlockedPath: d.Path, DecisionReason: d.Reason, DecisionReasonType: d.ReasonType, PermissionSuggestions: d.Suggestions()}
 	var in struct {
 		Description string `json:"description"`
 		Command     string `json:"command"`
 		Pattern     string `json:"pattern"`
+		URL         string `json:"url"`
+		Query       string `json:"query"`
 	}
 	json.Unmarshal(s.input, &in)
-	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, pathIn(s.input)), in.Pattern)
+	q.Description = cmp.Or(in.Description, in.Command, ShortPath(s.Env, pathIn(s.input)), in.Pattern, in.URL, in.Query)
 	if sk, ok := s.Tool.(interface{ About(json.RawMessage) string }); ok {
 		q.Description = sk.About(s.input)
 	}
@@ -451,6 +459,14 @@ func (s *run) question() *wire.CanUseTool {
 	}
 	if m, ok := s.Tool.(*mcp.Tool); ok {
 		q.MCPServer, q.DisplayName, q.ServerPolicyAskOnly = s.server(), m.DisplayName(), true
+	}
+	switch {
+	case rule == nil || d.ReasonType == "hook":
+	case d.ReasonType == "rule":
+		q.DecisionReasonRuleSource, q.ServerPolicyAskOnly = rule.Source.Layer.HostName(), false
+	default:
+		q.ServerPolicyAskOnly = false
+		q.MatchedAskRule = &wire.AskRule{Source: rule.Source.Layer.HostName(), ToolName: rule.Tool, RuleContent: rule.Content}
 	}
 	if d.ReasonType == "hook" {
 		q.DecisionReasonHookEvent, q.DecisionReasonHookSource = wire.EventPreToolUse, s.hooks.Source
