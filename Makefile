@@ -105,6 +105,7 @@ race: ## all other tests, with the race detector
 	CGO_ENABLED=1 go test -race -vet=off -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) internal/sbom internal/house))$$')
 
 long: ## the whole of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
+	scripts/programs bwrap || true
 	PARLEY_TEST_LONG=1 go test -timeout 60m -run 'Attacks|Everyday|Decisions|Packages|Crash|Swapped|PrintEnds' ./engine/policy/policytest ./agent ./internal/pack
 	cd fleet && PARLEY_TEST_LONG=1 go test -timeout 15m -run 'Migration|LostMajority' .
 
