@@ -1,9 +1,11 @@
 package agent_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,6 +80,51 @@ func synthetic(all []wire.Message) *wire.Assistant {
 		}
 	}
 	return nil
+}
+
+// TestRateLimitEndsAnswer checks an answer that the stream ends with a rate limit: the result has the
+// status 429, and the events end after the message about the failure.
+func TestRateLimitEndsAnswer(t *testing.T) {
+	p := prompt(t, parleytest.Script(parleytest.Say("kept").StreamError("rate_limit_error", "slow down")), func(o *parley.Options, _ *agent.Config) {
+		o.PartialMessages = true
+	})
+	a := synthetic(p.all)
+	if p.r.APIErrorStatus != 429 || a == nil || a.APIErrorStatus != 429 {
+		t.Errorf("result %+v, message %+v", p.r, a)
+	}
+	var events []string
+	for _, m := range p.all[slices.Index(p.all, wire.Message(a)):] {
+		if e, ok := m.(*wire.StreamEvent); ok {
+			var ev wire.APIEvent
+			ev.UnmarshalJSON(e.Event)
+			events = append(events, ev.Type)
+		}
+	}
+	if want := []string{"message_delta", "message_stop"}; !slices.Equal(events, want) {
+		t.Errorf("events after the failure: %q, want %q", events, want)
+	}
+}
+
+// TestToolAliasAndMissingDirectory checks that a call of an alias has the same result as a call of the
+// tool, and that a missing directory of the options is not in init.
+func TestToolAliasAndMissingDirectory(t *testing.T) {
+	there := t.TempDir()
+	p := prompt(t, parleytest.Script(parleytest.Call("Shell", `{"command":"true"}`), parleytest.Say("ok")), func(o *parley.Options, _ *agent.Config) {
+		o.ToolAliases, o.AllowedTools = map[string]string{"Shell": "Bash"}, []string{"Bash"}
+		o.AddDirs = []string{there, filepath.Join(there, "missing")}
+	})
+	for _, m := range p.all {
+		switch m := m.(type) {
+		case *wire.Init:
+			if !slices.Equal(m.AdditionalDirectories, []string{there}) {
+				t.Errorf("additional directories %q, want %q", m.AdditionalDirectories, there)
+			}
+		case *wire.User:
+			if raw, _ := json.Marshal(m.Message); !strings.Contains(string(raw), `"is_error":false`) {
+				t.Errorf("result %s without is_error", raw)
+			}
+		}
+	}
 }
 
 // TestModelRefuses has a row for each way in which the API rejects a request permanently: WIRE §13.

@@ -320,9 +320,9 @@ func TestStreamsKeepBreaking(t *testing.T) {
 }
 
 // TestOriginOfPrompts checks that a host may only say that a person wrote a prompt: the prompt, its
-// record and its result have it.
+// record and its result have it. The result of a synthetic prompt without an origin is unclassified.
 func TestOriginOfPrompts(t *testing.T) {
-	for origin, want := range map[string]string{`{"kind":"human"}`: "human", `{"kind":"peer","from":"x"}`: "", `{"kind":"task-notification"}`: "", `null`: ""} {
+	for origin, want := range map[string]string{`{"kind":"human"}`: "human", `{"kind":"peer","from":"x"}`: "", `{"kind":"task-notification"}`: "", `null`: "", `null,"isSynthetic":true`: "unclassified"} {
 		store := &session.Memory{}
 		got := say(t, agent.Config{Model: parleytest.Script(parleytest.Say("ok")).Model(), Store: store}, []string{"--replay-user-messages"},
 			`{"type":"user","origin":`+origin+`,"message":{"role":"user","content":"hi"}}`)
@@ -339,7 +339,7 @@ func TestOriginOfPrompts(t *testing.T) {
 			t.Errorf("%s: the result has %q, want %q", origin, kind(got.result.Origin), want)
 		}
 		for _, m := range got.all {
-			if u, ok := m.(*wire.User); ok && kind(u.Origin) != want {
+			if u, ok := m.(*wire.User); ok && kind(u.Origin) != want && !u.IsSynthetic {
 				t.Errorf("%s: the prompt has %q, want %q", origin, kind(u.Origin), want)
 			}
 		}

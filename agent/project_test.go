@@ -468,7 +468,7 @@ func TestGitStatus(t *testing.T) {
 // Skills, styles and plugins can be reloaded during the conversation.
 func TestReload(t *testing.T) {
 	dir := checkout(t, exampleProject)
-	k := talkTo(t, agent.Config{}, parley.Options{Cwd: dir}, parleytest.Say("one"), parleytest.Say("two"))
+	k := talkTo(t, agent.Config{}, parley.Options{Cwd: dir}, parleytest.Say("one"), parleytest.Say("two"), parleytest.Say("three"), parleytest.Say("four"))
 	k.say("hi")
 	os.MkdirAll(filepath.Join(dir, ".claude", "skills", "fresh"), 0o777)
 	os.WriteFile(filepath.Join(dir, ".claude", "skills", "fresh", "SKILL.md"), []byte("---\ndescription: Fresh one.\n---\nx"), 0o666)
@@ -485,8 +485,19 @@ func TestReload(t *testing.T) {
 		t.Error(styles, err)
 	}
 	var plugins wire.ReloadPluginsResponse
-	if err := k.Call(t.Context(), &wire.ReloadPlugins{}, &plugins); err != nil || plugins.ErrorCount != 0 || len(plugins.Commands) == 0 {
-		t.Error(plugins, err)
+	for _, command := range []string{"", "late"} { // a new file, or none
+		if command != "" {
+			os.MkdirAll(filepath.Join(dir, ".claude", "commands"), 0o777)
+			os.WriteFile(filepath.Join(dir, ".claude", "commands", command+".md"), []byte("x"), 0o666)
+		}
+		if err := k.Call(t.Context(), &wire.ReloadPlugins{}, &plugins); err != nil || plugins.ErrorCount != 0 || len(plugins.Commands) == 0 {
+			t.Error(plugins, err)
+		}
+		all, _ := k.say("more")
+		changed := slices.ContainsFunc(all, func(m wire.Message) bool { _, ok := m.(*wire.CommandsChanged); return ok })
+		if changed != (command != "") {
+			t.Errorf("command %q: commands_changed %v", command, changed)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -301,6 +302,7 @@ func (s *server) reloadPlugins(req *wire.ReloadPlugins) (any, error) {
 	if len(req.AddPlugins) > 0 && json.Unmarshal(req.AddPlugins, &more) != nil {
 		return nil, refuse("invalid_request", "reload_plugins: add_plugins must be a list of plugins")
 	}
+	before := s.conv.Commands()
 	s.addPlugins(more)
 	if err := s.reload(); err != nil {
 		return nil, fmt.Errorf("reload_plugins: %w", err)
@@ -313,6 +315,8 @@ func (s *server) reloadPlugins(req *wire.ReloadPlugins) (any, error) {
 		}
 		r.Plugins = append(r.Plugins, &wire.InitPlugin{Name: p.Name, Path: p.Dir, Source: p.ID(), Version: p.Version})
 	}
-	s.sendMessage(s.conv.CommandsChanged())
+	if !reflect.DeepEqual(before, r.Commands) {
+		s.sendMessage(s.conv.CommandsChanged())
+	}
 	return r, nil
 }

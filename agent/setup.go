@@ -270,11 +270,12 @@ func (set *setup) environment(sessionID string) *tool.Env {
 	return env
 }
 
-// roots returns the initial working directories of the conversation.
+// roots returns the initial working directories of the conversation. Missing directories are not
+// among them; see checkDirectories.
 func (set *setup) roots() []string {
 	roots := []string{set.cfg.Cwd}
 	for _, d := range append(set.absolute(set.flags.AddDirs), set.prefs().Directories()...) {
-		if !slices.Contains(roots, d) {
+		if info, err := os.Stat(d); err == nil && info.IsDir() && !slices.Contains(roots, d) {
 			roots = append(roots, d)
 		}
 	}

@@ -65,17 +65,18 @@ func (c *rounds) requestAnswer(t *turn) (a *answer, run *call.Batch, err error) 
 		if err == nil || t.ctx.Err() != nil {
 			return nil
 		}
+		keep := a.worthKeeping()
+		if keep && len(a.calls()) == 0 && !ask.Continuable(ask.Failure(err)) && !errors.Is(err, recorder.ErrUnwritten) {
+			return ask.Final(err) // the stream is closed after the message about the failure
+		}
 		c.closeStream(a, a.open(), false)
 		if errors.Is(err, recorder.ErrUnwritten) {
 			return ask.Final(err)
 		}
-		if a.worthKeeping() {
+		if keep {
 			// The complete blocks were emitted and stay. The caller handles the rest.
 			c.runner.Log.Warn("the model's stream broke", "error", err)
 			a.dropOpen()
-			if len(a.calls()) == 0 && !ask.Continuable(ask.Failure(err)) {
-				return ask.Final(err)
-			}
 			return nil
 		}
 		run.Abandon()
@@ -293,7 +294,10 @@ func (c *rounds) assistantLine(a *answer, b *block) *wire.Assistant {
 func (c *rounds) refused(t *turn, err error) *ending {
 	e := ask.Failure(err)
 	end := &ending{isError: true, reason: "api_error", status: e.Status, apiType: e.Type}
-	s := syntheticError{code: wire.ErrorUnknown, status: e.Status, apiType: e.Type, requestID: e.RequestID}
+	if e.Status == 0 && e.Type == "rate_limit_error" { // reported by the stream
+		end.status = http.StatusTooManyRequests
+	}
+	s := syntheticError{code: wire.ErrorUnknown, status: end.status, apiType: e.Type, requestID: e.RequestID}
 	lower := strings.ToLower(e.Message)
 	var missing *model.CredentialsError
 	large := ask.Overflowed(err)
@@ -337,7 +341,7 @@ func (c *rounds) refused(t *turn, err error) *ending {
 	t.echoPrompts(c.rec)
 	m := synthetic(end.text, s)
 	said := &session.Entry{Type: "assistant", Message: mustJSON(&m.Message),
-		Fields: fields("isApiErrorMessage", true, "error", s.code, "apiErrorStatus", e.Status)}
+		Fields: fields("isApiErrorMessage", true, "error", s.code, "apiErrorStatus", end.status)}
 	if err := c.rec.Record(said); err != nil {
 		return c.broken(err)
 	}

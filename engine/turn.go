@@ -320,13 +320,16 @@ func (c *Conversation) appendPrompt(t *turn, p *prompt, context []string) error 
 	return nil
 }
 
-// originOf returns the origin of a prompt: that of the host's message, or the source that queued
-// it.
+// originOf returns the origin of a prompt: the source that queued it, or that of the host's
+// message. The message of a program that names none is unclassified.
 func originOf(p *prompt) *wire.Origin {
-	if p.origin == nil {
-		return p.m.Origin
+	switch {
+	case p.origin != nil:
+		return p.origin
+	case p.m.Origin == nil && p.m.IsSynthetic:
+		return &wire.Origin{Kind: "unclassified"}
 	}
-	return p.origin
+	return p.m.Origin
 }
 
 func fields(pairs ...any) map[string]json.RawMessage {
@@ -386,7 +389,11 @@ func (c *Conversation) round(t *turn) *ending {
 		}
 	}
 	if err != nil {
-		return c.refused(t, err)
+		end := c.refused(t, err)
+		if a != nil {
+			c.closeStream(a, a.open(), true)
+		}
+		return end
 	}
 	c.compaction.NoteAnswer()
 	t.rounds++

@@ -50,7 +50,7 @@ func (c *writer) informAndEmit(t *turn, text, refused string) error {
 // emitResult records the result of a call and emits it.
 func (c *writer) emitResult(t *turn, tc *call.Call, out *call.Outcome) (json.RawMessage, error) {
 	b := &wire.ToolResultBlock{ToolUseID: tc.ID, Content: out.Result.Content, IsError: out.Result.IsError}
-	if tc.Name == "Bash" && !b.IsError && b.Content.Blocks == nil {
+	if tc.Tool != nil && tc.Tool.Spec().Name == "Bash" && !b.IsError && b.Content.Blocks == nil {
 		// As in the official command, the result of a command always has is_error, unless it
 		// contains a picture.
 		b.Extra = map[string]json.RawMessage{"is_error": json.RawMessage("false")}

@@ -428,7 +428,7 @@ func imageOf(text string) wire.Block {
 var (
 	separators  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`&&|\|\||[;|\n]`) })
 	assignments = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]*=\S*\s+)+`) })
-	quiet       = []string{"cd", "chgrp", "chmod", "chown", "cp", "export", "ln", "mkdir", "mv", "rm", "rmdir", "set", "sleep", "touch", "unset", "wait"}
+	quiet       = []string{"cd", "chgrp", "chmod", "chown", "cp", "export", "ln", "mkdir", "mv", "rm", "rmdir", "touch", "unset", "wait"}
 )
 
 // words returns the first word of each simple command, approximately.

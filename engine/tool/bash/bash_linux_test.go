@@ -29,6 +29,7 @@ func TestResults(t *testing.T) {
 		{command: "echo hi; echo err >&2; exit 0", text: "hi\nerr", structured: `{"stdout":"hi\nerr","stderr":"","interrupted":false,"isImage":false,"noOutputExpected":false}`},
 		{command: "true", text: "(Bash completed with no output)", structured: `{"stdout":"","stderr":"","interrupted":false,"isImage":false,"noOutputExpected":false}`},
 		{command: "mkdir -p made && touch made/x", text: "(Bash completed with no output)", structured: `{"stdout":"","stderr":"","interrupted":false,"isImage":false,"noOutputExpected":true}`},
+		{command: "set -e", text: "(Bash completed with no output)", structured: `{"stdout":"","stderr":"","interrupted":false,"isImage":false,"noOutputExpected":false}`},
 		{command: "exit 3", text: "Exit code 3", structured: `"Error: Exit code 3"`, isError: true},
 		{command: "echo out; echo err >&2; exit 3", text: "Exit code 3\nout\nerr", structured: `"Error: Exit code 3\nout\nerr"`, isError: true},
 		{command: "kill -KILL $$", text: "Exit code 137", isError: true},
