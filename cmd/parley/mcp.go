@@ -40,9 +40,9 @@ Configuration of a client:
 
 parley mcp add saves a server where the agent and the official command find it. --scope
 local (the default) is for you in this directory, user is for you everywhere, and project
-writes .mcp.json, for everybody who works here. Other flags are --transport stdio, http or
-sse, --env NAME=VALUE and --header "NAME: VALUE". Without --transport, a URL means http and
-anything else is a command. Everything after -- belongs to the command of the server.
+writes .mcp.json, for everybody who works here. Other flags are --transport stdio, http,
+sse or ws, --env NAME=VALUE and --header "NAME: VALUE". Without --transport, a URL means http
+(or ws) and anything else is a command. Everything after -- belongs to the command of the server.
 
   parley mcp add files -- npx my-server --root .
   parley mcp add --header "X-Key: abc" web https://example.com/mcp

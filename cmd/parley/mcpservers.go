@@ -121,22 +121,30 @@ func complete(cfg *wire.MCPServerConfig, words []string) error {
 	}) {
 		return usagef("%q cannot be the name of a server: use letters, digits, - and _", name)
 	}
-	if cfg.Type == "" && strings.Contains(what, "://") {
+	scheme, _, isURL := strings.Cut(what, "://")
+	if cfg.Type == "" && isURL {
 		cfg.Type = "http"
+		if scheme == "ws" || scheme == "wss" {
+			cfg.Type = "ws"
+		}
 	}
 	switch cfg.Type {
 	case "", "stdio":
 		if cfg.Headers != nil {
-			return usagef("--header is for servers with --transport http or sse")
+			return usagef("--header is for servers with --transport http, sse or ws")
 		}
 		cfg.Type, cfg.Command, cfg.Args = "stdio", what, words[2:]
-	case "http", "sse":
-		if len(words) > 2 || cfg.Env != nil || !strings.HasPrefix(what, "http://") && !strings.HasPrefix(what, "https://") {
-			return usagef("a server with --transport %s needs one URL that starts with https:// or http://, and takes no --env", cfg.Type)
+	case "http", "sse", "ws":
+		plain := "http"
+		if cfg.Type == "ws" {
+			plain = "ws"
+		}
+		if len(words) > 2 || cfg.Env != nil || !isURL || scheme != plain && scheme != plain+"s" {
+			return usagef("a server with --transport %s needs one URL that starts with %ss:// or %s://, and takes no --env", cfg.Type, plain, plain)
 		}
 		cfg.URL = what
 	default:
-		return usagef("unknown transport %q: use stdio, http or sse", cfg.Type)
+		return usagef("unknown transport %q: use stdio, http, sse or ws", cfg.Type)
 	}
 	return nil
 }
