@@ -57,6 +57,8 @@ type server struct {
 	heard atomic.Int64 // time of the last message in either direction, in Unix nanoseconds
 	news  serverNews
 
+	abort func(error) // ends the conversation; the running turn still gets its result
+
 	ends sync.WaitGroup // unanswered requests to end the session
 
 	spare    *spare                          // nil unless the agent was started with --await-claim
@@ -151,6 +153,10 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	s.abort = func(err error) {
+		fmt.Fprintln(stderr, err)
+		cancel(err)
+	}
 	defer context.AfterFunc(ctx, func() {
 		if s.keepsTurns.Load() {
 			s.cutOff()
@@ -176,7 +182,7 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 		<-served
 	}
 	unwatch()
-	if crash != nil || conv.Failed() {
+	if crash != nil || conv.Failed() || errors.Is(context.Cause(run), errNoPromptTool) {
 		code = 1
 	}
 	if sig := set.signalled(context.Cause(ctx)); sig != 0 {
@@ -198,9 +204,7 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 // cancel ends the running turn. It returns the exit status.
 func (s *server) inputEnded(ctx context.Context, err error, cancel context.CancelCauseFunc) (code int) {
 	if err != nil {
-		// The running turn still gets its result.
-		fmt.Fprintln(s.stderr, err)
-		cancel(err)
+		s.abort(err)
 		code = 1
 	}
 	if s.keepsTurns.Load() {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -212,11 +213,34 @@ func (set *setup) promptTool() string {
 	return ""
 }
 
+// errNoPromptTool means that nothing can decide about permissions, which ends the conversation.
+var errNoPromptTool = errors.New("there is no such tool")
+
+// checkPromptTool returns an error if the tool of --permission-prompt-tool is missing and no server
+// can still offer it.
+func (s *server) checkPromptTool(name string) error {
+	tools, _ := s.mcp.Tools()
+	var have []string
+	for _, t := range tools {
+		if have = append(have, t.Spec().Name); t.Spec().Name == name {
+			return nil
+		}
+	}
+	if slices.ContainsFunc(s.mcp.Init(), func(srv *wire.InitMCPServer) bool { return srv.Status == string(wire.MCPPending) }) {
+		return nil
+	}
+	return fmt.Errorf("Error: --permission-prompt-tool %s: %w. The tools of MCP servers are: %s", name, errNoPromptTool, cmp.Or(strings.Join(have, ", "), "none"))
+}
+
 // askTool asks a tool of an MCP server for permission, as --permission-prompt-tool requests. Its
 // text is the answer, as JSON.
 func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 	args, err := json.Marshal(map[string]any{"tool_name": req.ToolName, "input": req.Input, "tool_use_id": req.ToolUseID})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.checkPromptTool(name); err != nil {
+		s.abort(err)
 		return nil, err
 	}
 	r, err := s.mcp.Call(ctx, name, req.ToolUseID, args)

@@ -313,6 +313,20 @@ func TestPromptTool(t *testing.T) {
 	}
 }
 
+// TestMissingPromptToolEndsAgent checks that the agent ends, with the status 1 and a message that names
+// the tool, if a call needs permission and the tool that decides does not exist.
+func TestMissingPromptToolEndsAgent(t *testing.T) {
+	dir, _ := workdir(t)
+	m := parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Say("never")).Model()
+	got := say(t, agent.Config{Cwd: dir, Model: m, Store: &session.Memory{}}, []string{"--permission-prompt-tool", "mcp__nope__ask"}, hello, hello)
+	if got.code != 1 || got.result == nil || !got.result.IsError || !strings.Contains(got.stderr, "mcp__nope__ask") {
+		t.Errorf("status %d, result %+v, standard error %q", got.code, got.result, got.stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "made")); err == nil {
+		t.Error("the call ran")
+	}
+}
+
 // TestUserServers checks that the servers that the user has added with "mcp add", in the official
 // file, are there if the sources include them.
 func TestUserServers(t *testing.T) {
