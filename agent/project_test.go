@@ -114,6 +114,27 @@ var exampleProject = map[string]string{
 	"elsewhere/.claude/commands/bar.md": "unreached words",
 }
 
+// TestPluginDelivery checks that plugins have the same effect as flags and in initialize.
+func TestPluginDelivery(t *testing.T) {
+	for _, inStart := range []bool{false, true} {
+		dir := checkout(t, exampleProject)
+		k := talkTo(t, agent.Config{}, parley.Options{Cwd: dir, Plugins: []*wire.PluginConfig{{Type: "local", Path: filepath.Join(dir, "plug")}}, PluginsInStart: inStart}, parleytest.Say("one"))
+		answer, err := k.Initialized()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if applied := answer.PluginsApplied != nil && *answer.PluginsApplied; applied != inStart {
+			t.Errorf("in initialize %v: plugins_applied %v", inStart, applied)
+		}
+		if !slices.ContainsFunc(answer.Commands, func(c *wire.SlashCommand) bool { return c.Name == "plug:pc" }) {
+			t.Errorf("in initialize %v: the commands have no plug:pc", inStart)
+		}
+		if k.say("/plug:pc"); !strings.Contains(k.sent(), "Plugin prompt.") {
+			t.Errorf("in initialize %v: the model did not receive the command", inStart)
+		}
+	}
+}
+
 // Instructions of the project reach the model, once and in the same bytes; init lists
 // each file with its hash.
 func TestProjectContext(t *testing.T) {
