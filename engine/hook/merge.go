@@ -187,7 +187,8 @@ func (v *Verdict) decide(event wire.HookEvent, a Answer) {
 		noted.Reason = reason
 	}
 	v.Noted = append(v.Noted, noted)
-	if rank[behavior] > rank[v.Behavior] {
+	// Of several denials of a call, the last one gives the reason, as in the official command.
+	if rank[behavior] > rank[v.Behavior] || event == wire.EventPreToolUse && behavior == wire.BehaviorDeny {
 		v.Behavior, v.Reason, v.Source, v.Exited = behavior, reason, a.Source, a.Exited
 		if v.Result = result; result == nil {
 			v.Result = &wire.PermissionResult{Behavior: behavior, Message: reason}

@@ -83,3 +83,13 @@ func TestFillLeavesOutWhatAnEventHasNot(t *testing.T) {
 		t.Errorf("MessageDisplay: %+v", b)
 	}
 }
+
+// TestLastDenialGivesTheReason checks that the last of several denials of a call gives the reason, but not a later allow.
+func TestLastDenialGivesTheReason(t *testing.T) {
+	v := hook.Merge(&wire.PreToolUseInput{ToolName: "Bash"}, "Bash", []hook.Answer{
+		decides(wire.BehaviorDeny, "one"), decides(wire.BehaviorDeny, "two"), decides(wire.BehaviorAllow, "three"),
+	})
+	if v.Behavior != wire.BehaviorDeny || v.Reason != "two" || v.Result.Message != "two" {
+		t.Errorf("%s because of %q, result %+v", v.Behavior, v.Reason, v.Result)
+	}
+}

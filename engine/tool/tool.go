@@ -56,6 +56,9 @@ type Spec struct {
 	Server      string          // for an MCP tool: the server, as in Name
 	Description string          // for the model
 	Schema      json.RawMessage // JSON Schema of the input, an object
+	// Others are the members that the tool accepts beside those of the schema. If nil, it accepts all that the
+	// schema does not forbid.
+	Others []string
 	// ReadOnly tools have no effects: they may start during the model's answer, and run concurrently.
 	ReadOnly bool
 

@@ -53,6 +53,14 @@ func Validate(spec *Spec, input json.RawMessage) error {
 	w := walker{}
 	value = w.walk(c.schema, value, place{})
 	w.names(c.schema, value, place{})
+	if spec.Others != nil {
+		for _, issue := range w.unknown {
+			if len(issue.Path) == 0 && !slices.Contains(spec.Others, issue.Keys[0]) {
+				w.issues = append(w.issues, issue)
+			}
+		}
+		w.unknown = nil
+	}
 	if len(w.issues) == 0 {
 		err := c.resolved.Validate(value)
 		if err == nil {
@@ -502,6 +510,23 @@ func (i *Int) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("%s is not an integer", clip(string(data), 60))
 	}
 	*i = Int(f)
+	return nil
+}
+
+// A Float is a number in an input that may be given as a string.
+type Float float64
+
+// UnmarshalJSON decodes a number or a string with one; null leaves it unchanged.
+func (f *Float) UnmarshalJSON(data []byte) error {
+	text := strings.TrimSpace(strings.Trim(string(data), `"`))
+	if text == "null" || text == "" {
+		return nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(v) {
+		return fmt.Errorf("%s is not a number", clip(string(data), 60))
+	}
+	*f = Float(v)
 	return nil
 }
 

@@ -46,8 +46,8 @@ var description string
 const schema = `{
 	"type": "object",
 	"properties": {
-		"command": {"type": "string", "minLength": 1, "description": "The command to run"},
-		"timeout": {"type": "number", "minimum": 0, "description": "How long to wait for it, in milliseconds; at most 600000"},
+		"command": {"type": "string", "description": "The command to run"},
+		"timeout": {"type": "number", "description": "How long to wait for it, in milliseconds; at most 600000"},
 		"description": {"type": "string", "description": "What the command does, in five to ten words"},
 		"run_in_background": {"type": "boolean", "description": "Run it in the background; you are notified when it ends"}
 	},
@@ -86,7 +86,7 @@ type Tool struct {
 
 // New returns the tool. opts may be nil.
 func New(opts *Options) *Tool {
-	t := &Tool{spec: tool.Spec{Name: "Bash", Description: description, Schema: json.RawMessage(schema)}}
+	t := &Tool{spec: tool.Spec{Name: "Bash", Description: description, Schema: json.RawMessage(schema), Others: []string{"dangerouslyDisableSandbox"}}}
 	if opts != nil {
 		t.opts = *opts
 	}
@@ -116,10 +116,10 @@ func orElse[T comparable](v, other T) T {
 
 // Input is the input of the tool.
 type Input struct {
-	Command         string    `json:"command"`
-	Timeout         tool.Int  `json:"timeout"` // in milliseconds
-	Description     string    `json:"description"`
-	RunInBackground tool.Bool `json:"run_in_background"`
+	Command         string     `json:"command"`
+	Timeout         tool.Float `json:"timeout"` // in milliseconds; the default unless positive
+	Description     string     `json:"description"`
+	RunInBackground tool.Bool  `json:"run_in_background"`
 	// DisableSandbox requests to run outside the sandbox of the [tool.Env]. It is not in the
 	// schema, and has no effect unless the settings allow it.
 	DisableSandbox tool.Bool `json:"dangerouslyDisableSandbox"`
@@ -166,10 +166,16 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 	if strings.ContainsRune(in.Command, 0) {
 		return nil, tool.Misuse("The command has a NUL byte in it, which no shell takes.")
 	}
+	if strings.TrimSpace(in.Command) == "" {
+		return nil, nil // nothing runs
+	}
 	return []tool.Access{{Kind: tool.Execute, Command: in.Command, Sandbox: in.where(env), Unwalled: bool(in.DisableSandbox)}}, nil
 }
 
 var loneSleep = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*sleep\s+([0-9]{2,}|[0-9.]+[mhd])\s*;?\s*$`) })
+
+// noOutput is the result of a command that prints nothing.
+const noOutput = "(Bash completed with no output)"
 
 // maxBackground is how many commands may run in the background at a time.
 const maxBackground = 64
@@ -181,7 +187,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 		return nil, err
 	}
 	if strings.TrimSpace(in.Command) == "" {
-		return nil, tool.Misuse("The command is empty.")
+		return tool.Text(noOutput, &Output{}), nil
 	}
 	if !bool(in.RunInBackground) && loneSleep().MatchString(in.Command) {
 		return nil, tool.Misuse("Blocked: standalone %s. It would only hold up the conversation. To wait for a command, start it with run_in_background and wait for it with TaskOutput; to wait for something else, run a loop that looks for it.", strings.TrimSpace(in.Command))
@@ -194,7 +200,7 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	}
 	timeout := t.opts.Timeout
 	if in.Timeout > 0 {
-		timeout = min(time.Duration(in.Timeout)*time.Millisecond, t.opts.MaxTimeout)
+		timeout = time.Duration(min(float64(in.Timeout)*float64(time.Millisecond), float64(t.opts.MaxTimeout)))
 	}
 	run, err := t.start(call, &in)
 	if err != nil {
@@ -300,7 +306,7 @@ func (t *Tool) finished(env *tool.Env, run *run) (*tool.Result, error) {
 	}
 	said = joinLines(said, note)
 	if said == "" {
-		said = "(Bash completed with no output)"
+		said = noOutput
 		if meaning != "" {
 			said = fmt.Sprintf("(Exit code %d: %s)", code, meaning)
 		}

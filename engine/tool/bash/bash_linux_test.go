@@ -2,6 +2,7 @@ package bash_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,7 +43,8 @@ func TestResults(t *testing.T) {
 		{command: "cat <<E\nx\nE", text: "x"},
 		{command: "printf 'data:image/png;base64,aGk='", text: "", structured: `{"stdout":"data:image/png;base64,aGk=","stderr":"","interrupted":false,"isImage":true,"noOutputExpected":false}`},
 		{command: "sleep 30", text: "<tool_use_error>Blocked: standalone sleep 30. It would", isError: true},
-		{command: "  ", text: "<tool_use_error>The command is empty.</tool_use_error>", isError: true},
+		{command: "  ", text: "(Bash completed with no output)"},
+		{command: "", text: "(Bash completed with no output)"},
 		{command: ": " + strings.Repeat("x", 300_000) + "; echo long", text: "long"},
 	} {
 		t.Run(c.command[:min(len(c.command), 30)], func(t *testing.T) {
@@ -376,4 +378,34 @@ func TestNothingToTamperWith(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestOddInputs checks which inputs are valid, as with the official command.
+func TestOddInputs(t *testing.T) {
+	for input, want := range map[string]bool{
+		`{"command":"pwd","foo":1}`:                          false,
+		`{"command":"pwd","dangerouslyDisableSandbox":true}`: true,
+		`{"command":""}`:                                     true,
+		`{"command":"pwd","timeout":-1}`:                     true,
+		`{"command":"pwd","timeout":2000.5}`:                 true,
+		`{"command":"pwd","timeout":1e300}`:                  true,
+		`{"command":"pwd","timeout":"x"}`:                    false,
+	} {
+		err := tool.Validate(bash.New(nil).Spec(), json.RawMessage(input))
+		if (err == nil) != want {
+			t.Errorf("%s: %v", input, err)
+		}
+		if err != nil {
+			continue
+		}
+		var in map[string]any
+		json.Unmarshal([]byte(input), &in)
+		var pairs []any
+		for name, value := range in {
+			pairs = append(pairs, name, value)
+		}
+		if r := tooltest.Do(t, tooltest.Env(t), bash.New(nil), pairs...); r.IsError {
+			t.Errorf("%s: %s", input, r.Content)
+		}
+	}
 }

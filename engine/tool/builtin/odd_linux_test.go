@@ -11,7 +11,10 @@ import (
 
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/builtin"
+	"github.com/parley-go/parley/engine/tool/edit"
+	"github.com/parley-go/parley/engine/tool/notebookedit"
 	"github.com/parley-go/parley/engine/tool/tooltest"
+	"github.com/parley-go/parley/engine/tool/write"
 )
 
 // TestOddFiles gives every tool that works on files one that it cannot handle: it must
@@ -63,5 +66,31 @@ func TestOddFiles(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "pipe.ipynb")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMisplacedFiles checks that tools that change files explain a path that cannot be a file as a mistake of the model, and
+// before anybody is asked.
+func TestMisplacedFiles(t *testing.T) {
+	env := tooltest.Env(t)
+	root := env.Roots[0]
+	tooltest.Write(t, env, "a", "x")
+	if err := os.Mkdir(filepath.Join(root, "d.ipynb"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		tool  tool.Tool
+		pairs []any
+	}{
+		{write.New(), []any{"file_path", "a/b", "content", "x"}},
+		{write.New(), []any{"file_path", "d.ipynb", "content", "x"}},
+		{edit.New(nil), []any{"file_path", "a/b", "old_string", "x", "new_string", "y"}},
+		{edit.New(nil), []any{"file_path", ".", "old_string", "x", "new_string", "y"}},
+		{notebookedit.New(), []any{"notebook_path", "d.ipynb", "new_source", "x", "cell_id", "1"}},
+		{notebookedit.New(), []any{"notebook_path", "a/n.ipynb", "new_source", "x", "cell_id", "1"}},
+	} {
+		if r := tooltest.Do(t, env, tt.tool, tt.pairs...); !r.IsError || !strings.HasPrefix(r.Content.String(), "<tool_use_error>") {
+			t.Errorf("%s %v: %s", tt.tool.Spec().Name, tt.pairs, r.Content)
+		}
 	}
 }

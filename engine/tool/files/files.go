@@ -426,6 +426,17 @@ func (p *Place) Stat() (fs.FileInfo, error) {
 // ErrDirectory is wrapped by the error about a directory where a file is expected.
 var ErrDirectory = errors.New("EISDIR")
 
+// errNotDirectory is wrapped by the error about a path below a file.
+var errNotDirectory = errors.New("ENOTDIR")
+
+// Misplaced returns an error about a path where no file can be written as a [tool.UseError], and others unchanged.
+func Misplaced(err error) error {
+	if errors.Is(err, ErrDirectory) || errors.Is(err, errNotDirectory) {
+		return tool.Misuse("%v", err)
+	}
+	return err
+}
+
 // regular returns an error if it is not a regular file.
 func regular(info fs.FileInfo, path string) error {
 	switch mode := info.Mode(); {
@@ -549,7 +560,7 @@ func explain(err error, path string) error {
 	case errors.Is(err, syscall.ELOOP) || strings.Contains(err.Error(), "too many links"):
 		return fmt.Errorf("%s is a symbolic link that leads in a circle", path)
 	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%s cannot exist: a part of the path is a file, not a directory", path)
+		return fmt.Errorf("%w: %s cannot exist: a part of the path is a file, not a directory", errNotDirectory, path)
 	case errors.Is(err, syscall.ENAMETOOLONG):
 		return errors.New("the path is too long for the file system")
 	}

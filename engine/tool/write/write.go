@@ -83,7 +83,8 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 }
 
 // run writes the file, or only checks that it can.
-func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (*tool.Result, error) {
+func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Result, err error) {
+	defer func() { err = files.Misplaced(err) }()
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err
