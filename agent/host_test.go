@@ -319,6 +319,57 @@ func TestStreamsKeepBreaking(t *testing.T) {
 	}
 }
 
+// TestRefusedFeaturesAreDropped checks that a request is sent again without the beta features that an API or
+// a gateway refuses, also in later turns, and that other complaints end the turn at once.
+func TestRefusedFeaturesAreDropped(t *testing.T) {
+	const updates, interleaved = "thinking-display-updates-2026-08-18", "interleaved-thinking-2025-05-14"
+	for _, tt := range []struct {
+		complaint string
+		without   []string // nil if the turn fails
+	}{
+		{"Unexpected value(s) `" + updates + "` for the `anthropic-beta` header.", []string{updates, `"display"`}},
+		{"thinking.enabled.display: Extra inputs are not permitted", []string{updates, `"display"`}},
+		{"anthropic-beta: this header is not supported", []string{updates, interleaved, `"display"`}},
+		{"Unexpected value(s) `" + interleaved + "` for the `anthropic-beta` header.", []string{interleaved}},
+		{"max_tokens: too large", nil},
+	} {
+		t.Run(tt.complaint, func(t *testing.T) {
+			var sent []string
+			api := newEndpoint(t)
+			api.answer = func(n int, w http.ResponseWriter, r *http.Request) {
+				api.mu.Lock()
+				sent = append(sent, r.Header.Get("anthropic-beta")+" "+api.bodies[n-1])
+				api.mu.Unlock()
+				if n == 1 || tt.without == nil {
+					w.WriteHeader(400)
+					fmt.Fprintf(w, `{"type":"error","error":{"type":"invalid_request_error","message":%q}}`, tt.complaint)
+					return
+				}
+				sayOK(w)
+			}
+			got := say(t, agent.Config{Environ: []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=" + api.URL}}, []string{"--model", "claude-sonnet-4-5"}, hello, hello)
+			if got.result == nil || got.result.IsError != (tt.without == nil) {
+				t.Fatalf("result %+v", got.result)
+			}
+			api.mu.Lock()
+			defer api.mu.Unlock()
+			if want := 3; tt.without != nil && len(sent) != want || tt.without == nil && len(sent) > 2 {
+				t.Fatalf("%d requests, want %d, or one for each turn that fails", len(sent), want)
+			}
+			for _, what := range tt.without {
+				if !strings.Contains(sent[0], what) {
+					t.Errorf("the first request has no %s", what)
+				}
+				for _, later := range sent[1:] {
+					if strings.Contains(later, what) {
+						t.Errorf("a later request has %s: %.300s", what, later)
+					}
+				}
+			}
+		})
+	}
+}
+
 // TestOriginOfPrompts checks that a host may only say that a person wrote a prompt: the prompt, its
 // record and its result have it. The result of a synthetic prompt without an origin is unclassified.
 func TestOriginOfPrompts(t *testing.T) {

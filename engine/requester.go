@@ -55,6 +55,7 @@ func (c *requester) loop(ctx context.Context) *ask.Loop {
 			return release, err
 		},
 		FallBack: c.fallBack,
+		Repair:   func(_ error, failure *model.Error, _ bool) bool { return c.dropRefused(failure) },
 		Sleep: func(ctx context.Context, d time.Duration) bool {
 			_, ok := await(ctx, c.owner, time.After(d))
 			return ok

@@ -50,7 +50,7 @@ func (c *rounds) requestAnswer(t *turn) (a *answer, run *call.Batch, err error) 
 	}
 	loop := c.loop(t.ctx)
 	loop.Repair = func(err error, failure *model.Error, spent bool) bool {
-		if c.quarantine(failure) {
+		if c.quarantine(failure) || c.dropRefused(failure) {
 			return true
 		}
 		// Streams keep breaking: request the answer in one piece.

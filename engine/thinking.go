@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/engine/internal/ask"
+	"github.com/parley-go/parley/engine/model"
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/wire"
 )
@@ -29,6 +30,7 @@ type choice struct {
 	effort    string
 	thinking  Thinking
 	betas     []string // see Config
+	dropped   []string // beta features that the API refused; see dropRefused
 	tuning    *Tuning  // see Config
 	room      int64    // tokens of the window left for the answer; 0 means no limit
 
@@ -59,6 +61,9 @@ func (c *choice) thinkingMember() json.RawMessage {
 	}{Display: t.Display}
 	if m.Display == "" {
 		m.Display = c.tuning.display()
+	}
+	if m.Display == displayUpdates && slices.Contains(c.dropped, betaUpdates) {
+		m.Display = ""
 	}
 	switch {
 	case kind == catalog.ThinkingAlways:
@@ -119,9 +124,41 @@ func (c *choice) allBetas() []string {
 	}
 	var think struct{ Display string }
 	json.Unmarshal(c.thinkingMember(), &think)
-	betas = append(betas, c.tuning.betas(think.Display)...)
+	for _, beta := range c.tuning.betas(think.Display) {
+		if !slices.Contains(c.dropped, beta) {
+			betas = append(betas, beta)
+		}
+	}
 	slices.Sort(betas[len(c.betas):])
 	return slices.Compact(betas)
+}
+
+// optionalBetas are the beta features that a request can do without, each with what an API that does not
+// have it may complain about besides its name.
+var optionalBetas = []struct {
+	beta  string
+	words []string
+}{
+	{betaUpdates, []string{".display", "anthropic-beta"}},
+	{betaInterleaved, []string{"anthropic-beta"}},
+}
+
+// dropRefused drops optional beta features for the rest of the conversation if the API, or a gateway
+// before it, refuses a request because of them. It reports whether there were any.
+func (c *choice) dropRefused(e *model.Error) bool {
+	if e.Status != http.StatusBadRequest {
+		return false
+	}
+	sent, before := c.allBetas(), len(c.dropped)
+	complains := func(about string) bool { return strings.Contains(e.Message, about) }
+	named := slices.ContainsFunc(sent, complains)
+	for _, o := range optionalBetas {
+		if slices.Contains(sent, o.beta) && !slices.Contains(c.dropped, o.beta) &&
+			(complains(o.beta) || !named && slices.ContainsFunc(o.words, complains)) {
+			c.dropped = append(c.dropped, o.beta)
+		}
+	}
+	return len(c.dropped) > before
 }
 
 // header returns the header of requests.
