@@ -379,11 +379,11 @@ func TestKeptPermissions(t *testing.T) {
 	told := false
 	for _, m := range p.all {
 		if m, ok := m.(*wire.Informational); ok {
-			told = told || strings.Contains(m.Content, "applies to this session only")
+			told = told || strings.Contains(m.Content, "has no effect")
 		}
 	}
 	if !told {
-		t.Error("no notice says that the update is not stored")
+		t.Error("no notice says that the update has no effect")
 	}
 	promptIn(t, outside, parleytest.Script(touch("k6"), done), with(all, wire.DestinationUserSettings))
 	promptIn(t, outside, parleytest.Script(touch("k7"), done), with(all, wire.DestinationUserSettings))

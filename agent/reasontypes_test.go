@@ -113,3 +113,28 @@ func TestDenialsNameTheirSource(t *testing.T) {
 		})
 	}
 }
+
+// TestUpdatesOfSettingsThatAreOff checks that an answer cannot allow more in settings that are left out, but can deny more.
+func TestUpdatesOfSettingsThatAreOff(t *testing.T) {
+	for _, tt := range []struct {
+		behavior wire.PermissionBehavior
+		asked    int
+	}{{wire.BehaviorAllow, 2}, {wire.BehaviorDeny, 1}} {
+		t.Run(string(tt.behavior), func(t *testing.T) {
+			dir, _ := workdir(t)
+			s := parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch a"}), parleytest.Call("Bash", map[string]string{"command": "touch b"}), parleytest.Say("done"))
+			asked := 0
+			promptIn(t, dir, s, func(o *parley.Options, cfg *agent.Config) {
+				cfg.SettingSources = []string{"user"}
+				o.CanUseTool = func(context.Context, *wire.CanUseTool) (*wire.PermissionResult, error) {
+					asked++
+					return &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedPermissions: []*wire.PermissionUpdate{{Type: wire.UpdateAddRules,
+						Rules: []*wire.PermissionRule{{ToolName: "Bash", RuleContent: "touch:*"}}, Behavior: tt.behavior, Destination: wire.DestinationLocalSettings}}}, nil
+				}
+			})
+			if asked != tt.asked {
+				t.Errorf("asked %d times, want %d", asked, tt.asked)
+			}
+		})
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/parley-go/parley/engine/internal/recorder"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/policy"
+	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/session"
@@ -408,13 +409,18 @@ func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
 		if u == nil {
 			continue
 		}
+		var path string
+		var err error
+		if s.Top.Keep != nil {
+			path, err = s.Top.Keep(u)
+		}
+		if errors.Is(err, settings.ErrNotRead) && permits(u) {
+			s.out.Before = append(s.out.Before, &wire.Informational{Content: fmt.Sprintf("The permission update for %s has no effect: %v", s.spec.Name, err), Level: "warning"})
+			continue
+		}
 		for _, dir := range s.Top.Apply(u) {
 			s.callEventHooks("", &wire.DirectoryAddedInput{Directory: dir, Source: "permission_update"}, dir)
 		}
-		if s.Top.Keep == nil {
-			continue
-		}
-		path, err := s.Top.Keep(u)
 		switch {
 		case err != nil:
 			s.out.Before = append(s.out.Before, &wire.Informational{Content: fmt.Sprintf("The permission update for %s applies to this session only: %v", s.spec.Name, err),
@@ -424,6 +430,19 @@ func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
 			s.callEventHooks("", &wire.ConfigChangeInput{Source: source, FilePath: path}, source)
 		}
 	}
+}
+
+// permits reports whether an update of rules or directories allows calls that were not allowed before.
+func permits(u *wire.PermissionUpdate) bool {
+	switch u.Type {
+	case wire.UpdateSetMode, wire.UpdateRemoveDirectories:
+		return false
+	case wire.UpdateAddRules:
+		return u.Behavior == wire.BehaviorAllow
+	case wire.UpdateRemoveRules:
+		return u.Behavior != wire.BehaviorAllow
+	}
+	return true
 }
 
 // question returns the permission request for the call.
