@@ -5,6 +5,7 @@
 package tasklist
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -35,12 +36,12 @@ var listText string
 const createSchema = `{
 	"type": "object",
 	"properties": {
-		"subject": {"type": "string", "minLength": 1, "description": "The task in a few words"},
-		"description": {"type": "string", "description": "What it takes, in detail"},
+		"subject": {"type": "string", "description": "The task in a few words"},
+		"description": {"type": "string", "description": "What it takes, in detail; the subject if missing"},
 		"activeForm": {"type": "string", "description": "The subject in progress, such as \"Running the tests\""},
 		"metadata": {"type": "object", "description": "Anything to keep with the task"}
 	},
-	"required": ["subject", "description"]
+	"required": ["subject"]
 }`
 
 const getSchema = `{
@@ -176,14 +177,14 @@ func (t *listTool) Run(_ context.Context, call *tool.Call) (*tool.Result, error)
 
 type createInput struct {
 	Subject     string         `json:"subject"`
-	Description string         `json:"description"`
+	Description *string        `json:"description"`
 	ActiveForm  string         `json:"activeForm"`
 	Metadata    map[string]any `json:"metadata"`
 }
 
 func create(call *tool.Call, l *list, in *createInput) *tool.Result {
 	l.last++
-	t := &Task{ID: strconv.Itoa(l.last), Subject: in.Subject, Description: in.Description, ActiveForm: in.ActiveForm, Status: "pending",
+	t := &Task{ID: strconv.Itoa(l.last), Subject: in.Subject, Description: *cmp.Or(in.Description, &in.Subject), ActiveForm: in.ActiveForm, Status: "pending",
 		Blocks: []string{}, BlockedBy: []string{}, Metadata: in.Metadata}
 	if feedback, blocked := l.blocked(call, &wire.TaskCreatedInput{TaskID: t.ID, TaskSubject: t.Subject, TaskDescription: t.Description}); blocked {
 		return tool.Failed(errors.New(feedback))

@@ -33,7 +33,7 @@ func TestTaskTools(t *testing.T) {
 		{"TaskUpdate", `{"taskId":"1","status":"deleted"}`, "Updated task #1 deleted", `{"success":true,"taskId":"1","updatedFields":["deleted"],"statusChange":{"from":"completed","to":"deleted"}}`},
 		{"TaskUpdate", `{"taskId":"7","status":"completed"}`, "Task not found", `{"success":false,"taskId":"7","updatedFields":[],"error":"Task not found"}`},
 		{"TaskGet", `{"taskId":"2"}`, "Task #2: Test it\nStatus: pending\nDescription: Run tests", ``},
-		{"TaskCreate", `{"subject":"Last","description":""}`, "Task #3 created successfully: Last", ``},
+		{"TaskCreate", `{"subject":"Last"}`, "Task #3 created successfully: Last", `{"task":{"description":"Last","id":"3","subject":"Last"}}`},
 	} {
 		r, err := tools[step.tool].Run(t.Context(), &tool.Call{Input: json.RawMessage(step.input), Env: env})
 		if err != nil {
