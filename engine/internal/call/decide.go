@@ -449,7 +449,8 @@ func permits(u *wire.PermissionUpdate) bool {
 func (s *run) question() *wire.CanUseTool {
 	d := s.decision
 	rule := d.Rule
-	if rule != nil && d.Beside != nil && d.ReasonType == "rule" && s.spec.Name != "WebSearch" { // the rule is only one reason to ask
+	// Without the rule, the host would be asked as well, so it is only one reason. In mode auto, a model would have decided.
+	if rule != nil && d.Beside != nil && d.ReasonType == "rule" && s.spec.Name != "WebSearch" && s.mode != wire.ModeAuto {
 		d.Path, d.ReasonType = d.Beside.Path, ""
 	}
 	q := &wire.CanUseTool{ToolName: s.spec.Name, DisplayName: s.spec.Name, Input: s.input, ToolUseID: s.ID,
