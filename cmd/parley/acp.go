@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -74,10 +75,18 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 			wall.Prepare() // for the first command, while people write their first prompt
 		}
 	}
+	explainWait(p, "acp", "an editor")
+	// A read of standard input cannot be woken, but one of a pipe can: so a signal ends the command
+	// while the editor keeps its input open.
+	in, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, p.stdin)
+		feed.CloseWithError(err)
+	}()
 	err = acp.Serve(ctx, acp.Config{
 		Hub: h, Args: args, Opened: opened, Idle: func() { lessGarbage(); releaseCode() },
 		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: "parley", Version: parley.Version, Login: []string{"--login"},
-	}, p.stdin, p.stdout)
+	}, in, p.stdout)
 	if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -259,7 +260,7 @@ func (s scripted) Stream(ctx context.Context, req model.Request) iter.Seq2[model
 // cut off and still gets its result. A second signal ends the process at once.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 2)
+	signals, done := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		select {
@@ -269,17 +270,18 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 				ended = &cli.SignalError{Name: "SIGTERM", Status: 143}
 			}
 			cancel(ended)
-		case <-ctx.Done():
+		case <-done:
 			return
 		}
-		select {
+		select { // ctx has ended, and the command is ending; a second signal does not wait for that
 		case <-signals:
 			os.Exit(130)
-		case <-ctx.Done():
+		case <-done:
 		}
 	}()
-	return ctx, func() {
+	return ctx, sync.OnceFunc(func() {
 		signal.Stop(signals)
+		close(done)
 		cancel(errors.New("done"))
-	}
+	})
 }

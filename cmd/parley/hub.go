@@ -805,7 +805,14 @@ func printEntry(w io.Writer, e hub.Entry) {
 	case hub.KindAsk:
 		var ask hub.Ask
 		if json.Unmarshal(e.Data, &ask) == nil {
-			fmt.Fprintf(w, "? %s: %s\n", terminal.Visible(ask.Tool), terminal.Visible(string(ask.Request)))
+			var call struct{ Input json.RawMessage }
+			if json.Unmarshal(ask.Request, &call) != nil || call.Input == nil {
+				call.Input = ask.Request // a question that is not about a call
+			}
+			fmt.Fprintf(w, "? %s: %s\n", terminal.Visible(ask.Tool), terminal.Visible(string(call.Input)))
+			for _, path := range ask.Paths {
+				fmt.Fprintf(w, "  file: %s\n", terminal.Visible(path))
+			}
 			if ask.Diff != "" {
 				fmt.Fprint(w, terminal.VisibleLines(ask.Diff))
 			}

@@ -188,6 +188,7 @@ func mcpServe(ctx context.Context, p *process, args []string) error {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	explainWait(p, "mcp serve", "an MCP client")
 	server, end, err := agent.ToolServer(ctx, cfg, args, p.stderr)
 	if err != nil {
 		return err
@@ -230,6 +231,7 @@ func rpcCommand(ctx context.Context, p *process, args []string) error {
 	defer exportTelemetry(ctx, p, &cfg, false)()
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	explainWait(p, "rpc", "a program that speaks JSON-RPC")
 	if code := agent.ServeRPC(ctx, cfg, args, p.stdin, p.stdout, p.stderr); code != 0 {
 		return exitStatus(code)
 	}

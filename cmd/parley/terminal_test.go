@@ -498,3 +498,14 @@ func TestNoKey(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsForProgramsExplainThemselves checks that a person who types a command for other programs sees what it
+// waits for, and can end it.
+func TestCommandsForProgramsExplainThemselves(t *testing.T) {
+	for who, args := range map[string][]string{"an editor": {"acp"}, "a program": {"rpc"}, "an MCP client": {"mcp", "serve"}} {
+		k := sitAt(t, t.TempDir(), args...)
+		k.see("waiting for " + who)
+		k.typeIn("\x03")
+		k.ends()
+	}
+}
