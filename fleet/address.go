@@ -52,6 +52,22 @@ func (cfg ServerConfig) setAddresses(opts *server.Options) (err error) {
 	return nil
 }
 
+// canListen returns an error if a server cannot listen on one of these addresses; empty ones are skipped. NATS itself
+// tries for 30 seconds and does not say why.
+func canListen(addresses ...string) error {
+	for _, a := range addresses {
+		if a == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", a)
+		if err != nil {
+			return fmt.Errorf("fleet: the NATS server cannot listen on %s: %w", a, err)
+		}
+		l.Close()
+	}
+	return nil
+}
+
 // splitAddress splits "host:port". The port 0 means any.
 func splitAddress(s string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(s)

@@ -71,6 +71,9 @@ func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*serve
 		return nil, 0, err
 	}
 	if m == nil && len(cfg.Join) == 0 {
+		if cfg.Cluster != "" {
+			return nil, 0, fmt.Errorf("fleet: --cluster %s is for one of three nodes: add --join with the addresses of all three", cfg.Cluster)
+		}
 		s, err := StartServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Token: cfg.Token})
 		return s, 1, err
 	}
@@ -87,16 +90,24 @@ func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*serve
 			}
 		}
 	}
-	s, err := StartServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Cluster: m.Cluster, Advertise: m.Cluster, Routes: m.Routes, Token: cfg.Token})
+	log := new(serverLog)
+	s, err := startServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Cluster: m.Cluster, Advertise: m.Cluster, Routes: m.Routes, Token: cfg.Token}, log)
 	if err != nil {
 		return nil, 0, err
 	}
 	report("waiting for the other nodes")
-	if err := cfg.settle(ctx, s, m, first, report); err != nil {
+	if err := cfg.settle(ctx, s, log, m, first, report); err != nil {
 		s.Shutdown()
 		return nil, 0, err
 	}
 	return s, 3, nil
+}
+
+// IsMember reports whether the node with a directory is one of three.
+func IsMember(dir string) bool {
+	n := NodeConfig{Dir: dir}
+	_, err := os.Stat(n.path(membershipFile))
+	return err == nil
 }
 
 // membership returns the stored membership of the node, or nil if it is alone.
@@ -115,8 +126,8 @@ func (n *NodeConfig) membership() (*membership, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %s cannot be read: %w", n.path(membershipFile), err)
 	}
-	if len(n.Join) > 0 && !slices.Equal(n.Join, m.Routes) {
-		return nil, fmt.Errorf("fleet: the node belongs to the cluster %q already, but --join is %q: remove --join", m.Routes, n.Join)
+	if len(n.Join) > 0 && !slices.Equal(n.Join, m.Routes) || n.Cluster != "" && n.Cluster != m.Cluster {
+		return nil, fmt.Errorf("fleet: this node is %s of the cluster %q already, but --cluster is %q and --join %q: remove both flags; to correct an address, edit %s on each node", m.Cluster, m.Routes, n.Cluster, n.Join, n.path(membershipFile))
 	}
 	return m, nil
 }
@@ -142,10 +153,13 @@ func (n *NodeConfig) join(ctx context.Context, report func(string)) (*membership
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	_, err := os.Stat(n.path(serverDirName))
-	if m.Migrating = err == nil; m.Migrating {
-		if n.Join[0] != n.Cluster {
-			return nil, fmt.Errorf("fleet: %s holds sessions of this node alone. Put it first in --join, or start with an empty directory", n.Dir)
-		}
+	if m.Migrating = err == nil; m.Migrating && n.Join[0] != n.Cluster {
+		return nil, fmt.Errorf("fleet: %s holds sessions of this node alone. Put it first in --join, or start with an empty directory", n.Dir)
+	}
+	if err := canListen(n.Listen, n.Cluster); err != nil {
+		return nil, err
+	}
+	if m.Migrating {
 		if err := n.snapshotAll(ctx, report); err != nil {
 			return nil, err
 		}
@@ -330,7 +344,7 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, in, out any) error 
 
 // settle makes a node of three usable: the first one restores its data, and the others wait
 // for that.
-func (n *NodeConfig) settle(ctx context.Context, s *server.Server, m *membership, first bool, report func(string)) error {
+func (n *NodeConfig) settle(ctx context.Context, s *server.Server, log *serverLog, m *membership, first bool, report func(string)) error {
 	nc, err := Connect(s, nats.Token(n.Token))
 	if err != nil {
 		return err
@@ -341,16 +355,24 @@ func (n *NodeConfig) settle(ctx context.Context, s *server.Server, m *membership
 		return err
 	}
 	ready := n.Fleet + "-ready"
+	began, most := time.Now(), waitTime
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := n.settleOnce(ctx, nc, js, m, first, ready, report)
 		if err == nil || errors.Is(err, errRestore) {
 			return err
+		}
+		if time.Since(began) > most {
+			report(fmt.Sprintf("still waiting: %d of the other 2 nodes are connected%s", s.NumRemotes(), log.because()))
+			most *= 2
 		}
 		if sleep(ctx, wait) != nil {
 			return fmt.Errorf("fleet: the cluster is not ready: %w (the last error was: %w)", context.Cause(ctx), err)
 		}
 	}
 }
+
+// waitTime is how long a node waits for the others before it reports what is wrong.
+const waitTime = 4 * time.Second
 
 // errRestore marks errors that a retry does not fix.
 var errRestore = errors.New("fleet: the sessions could not be restored")

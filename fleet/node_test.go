@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -209,7 +211,22 @@ func TestJoinErrors(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(own, serverDirName), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	used := taken.Addr().String()
+	three := NodeConfig{Dir: t.TempDir()}
+	if err := three.remember(&membership{Cluster: "a:1", Routes: []string{"a:1", "b:1", "c:1"}}); err != nil {
+		t.Fatal(err)
+	}
 	for want, cfg := range map[string]NodeConfig{
+		"cannot listen on " + used:   {Dir: own, Cluster: used, Join: []string{used, "b:1", "c:1"}},
+		"address already in use":     {Dir: t.TempDir(), Listen: used},
+		"add --join":                 {Dir: t.TempDir(), Cluster: "a:1"},
+		"to correct an address":      {Dir: three.Dir, Cluster: "a:2"},
+		"remove both flags":          {Dir: three.Dir, Cluster: "a:1", Join: []string{"a:1", "b:1", "d:1"}},
 		"use one or three":           {Dir: t.TempDir(), Cluster: "a:1", Join: []string{"a:1", "b:1"}},
 		"twice":                      {Dir: t.TempDir(), Cluster: "a:1", Join: []string{"a:1", "b:1", "a:1"}},
 		"does not contain":           {Dir: t.TempDir(), Cluster: "d:1", Join: []string{"a:1", "b:1", "c:1"}},
@@ -219,6 +236,40 @@ func TestJoinErrors(t *testing.T) {
 	} {
 		if _, _, err := StartNode(t.Context(), cfg, func(string) {}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if IsMember(own) || !IsMember(three.Dir) {
+		t.Error("a node that could not join counts as one of three, or one of three does not")
+	}
+}
+
+// A node that waits for the others reports why.
+func TestWaitingNodeSaysWhy(t *testing.T) {
+	t.Parallel()
+	addresses := freeAddresses(3)
+	var nodes sync.WaitGroup
+	defer nodes.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	why := make(chan string, 100)
+	for i, token := range []string{secret, secret + "x"} {
+		nodes.Go(func() {
+			cfg := NodeConfig{Name: string(rune('a' + i)), Dir: t.TempDir(), Cluster: addresses[i], Join: addresses, Token: token}
+			if s, _, err := StartNode(ctx, cfg, func(what string) { why <- what }); err == nil {
+				t.Error("it does not wait")
+				stop(s)
+			}
+		})
+	}
+	for {
+		select {
+		case what := <-why:
+			if strings.Contains(what, "0 of the other 2 nodes are connected") && strings.Contains(what, "the same on all nodes") {
+				return
+			}
+			t.Log(what)
+		case <-t.Context().Done():
+			return
 		}
 	}
 }

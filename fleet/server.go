@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -29,6 +31,11 @@ type ServerConfig struct {
 // StartServer starts a NATS server with JetStream that syncs every write to disk. The caller
 // shuts it down. It does not start the data of a server that was alone with routes: see [StartNode].
 func StartServer(cfg ServerConfig) (*server.Server, error) {
+	return startServer(cfg, new(serverLog))
+}
+
+// startServer starts a server that reports its errors to log.
+func startServer(cfg ServerConfig, log *serverLog) (*server.Server, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("fleet: ServerConfig.Dir is required")
 	}
@@ -39,18 +46,22 @@ func StartServer(cfg ServerConfig) (*server.Server, error) {
 	if err := errors.Join(cfg.setAddresses(opts), cfg.checkAlone()); err != nil {
 		return nil, err
 	}
+	if err := canListen(cfg.Listen, cfg.Cluster); err != nil {
+		return nil, err
+	}
 	s, err := server.NewServer(opts)
 	if err != nil {
 		return nil, fmt.Errorf("fleet: the NATS server cannot be started: %w", err)
 	}
+	s.SetLogger(log, false, false)
 	s.Start()
 	if !s.ReadyForConnections(30 * time.Second) {
 		s.Shutdown()
-		return nil, fmt.Errorf("fleet: the NATS server in %s is not ready after 30s", cfg.Dir)
+		return nil, fmt.Errorf("fleet: the NATS server in %s is not ready after 30s%s", cfg.Dir, log.because())
 	}
 	if !s.JetStreamEnabled() {
 		s.Shutdown()
-		return nil, fmt.Errorf("fleet: the NATS server cannot store anything in %s: check that the directory can be written and that the disk has room", cfg.Dir)
+		return nil, fmt.Errorf("fleet: the NATS server cannot store anything in %s: check that the directory can be written and that the disk has room%s", cfg.Dir, log.because())
 	}
 	return s, nil
 }
@@ -72,6 +83,47 @@ func (cfg ServerConfig) checkAlone() error {
 		return fmt.Errorf("fleet: %w", err)
 	}
 	return nil
+}
+
+// A serverLog keeps the last error of a server, whose log nobody reads.
+type serverLog struct {
+	mu   sync.Mutex
+	last string
+}
+
+// Errorf implements [server.Logger].
+func (l *serverLog) Errorf(format string, v ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = fmt.Sprintf(format, v...)
+}
+
+// Fatalf implements [server.Logger].
+func (l *serverLog) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
+
+// Noticef implements [server.Logger].
+func (*serverLog) Noticef(string, ...any) {}
+
+// Warnf implements [server.Logger].
+func (*serverLog) Warnf(string, ...any) {}
+
+// Debugf implements [server.Logger].
+func (*serverLog) Debugf(string, ...any) {}
+
+// Tracef implements [server.Logger].
+func (*serverLog) Tracef(string, ...any) {}
+
+// because returns the last error for the end of a sentence, or "".
+func (l *serverLog) because() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.last == "":
+		return ""
+	case strings.Contains(strings.ToLower(l.last), "auth"):
+		return "; the secret in --token-file must be the same on all nodes: " + l.last
+	}
+	return "; the last error of the NATS server was: " + l.last
 }
 
 // ReconnectWait is how long a client should wait before it connects to the same server again. After a second without a

@@ -145,6 +145,9 @@ func clusterToken(data, file string) (string, error) {
 	if file == "" {
 		file = filepath.Join(data, "token")
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			if fleet.IsMember(data) {
+				return "", usagef("this node is one of three: it needs --token-file with the secret that they share")
+			}
 			if err := os.WriteFile(file, []byte(rand.Text()+rand.Text()+"\n"), 0o600); err != nil {
 				return "", err
 			}

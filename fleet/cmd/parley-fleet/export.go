@@ -22,7 +22,7 @@ func exportSession(ctx context.Context, args []string, stdout, _ io.Writer) erro
 		return err
 	}
 	if len(words) != 2 {
-		return usagef("it is: parley-fleet export [flags] SESSION FILE")
+		return usagef("usage: parley-fleet export [flags] SESSION FILE")
 	}
 	if _, err := os.Lstat(words[1]); err == nil {
 		return fmt.Errorf("%s exists already", words[1])
@@ -54,7 +54,7 @@ func importSession(ctx context.Context, args []string, stdout, _ io.Writer) erro
 		return err
 	}
 	if len(words) != 1 {
-		return usagef("it is: parley-fleet import [flags] FILE")
+		return usagef("usage: parley-fleet import [flags] FILE")
 	}
 	file, err := os.Open(words[0])
 	if err != nil {

@@ -80,7 +80,7 @@ func newFlags(name string, stdout io.Writer) *flag.FlagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(stdout)
 	fs.Usage = func() {
-		fmt.Fprintf(stdout, "parley-fleet %s\n", name)
+		fmt.Fprintf(fs.Output(), "parley-fleet %s\n", name)
 		fs.PrintDefaults()
 	}
 	return fs
@@ -88,11 +88,12 @@ func newFlags(name string, stdout io.Writer) *flag.FlagSet {
 
 // parse parses flags. There are no other arguments, unless words is not nil.
 func parse(fs *flag.FlagSet, args []string, words *[]string) error {
+	out := fs.Output()
 	fs.SetOutput(io.Discard)
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		fs.SetOutput(os.Stdout)
+		fs.SetOutput(out)
 		fs.Usage()
 		return err
 	case err != nil:

@@ -113,6 +113,16 @@ func TestUp(t *testing.T) {
 		t.Errorf("status: %d\n%s%s", code, &table, &errs)
 	}
 	checkExport(t, data, created.ID)
+	// A second node on the same directory changes nothing, whether or not it would serve the API.
+	for _, flag := range []string{"--addr=", "--addr=127.0.0.1:0"} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), []string{"up", "--data", data, flag}, &out, &errs); code != 1 || !strings.Contains(errs.String(), "another process holds") {
+			t.Errorf("a second node: %d\n%s%s", code, &out, &errs)
+		}
+	}
+	if err := readJSON(filepath.Join(data, "node.json"), &node); err != nil {
+		t.Error(err)
+	}
 	for want, where := range map[string]map[string]any{
 		"the directory /nowhere of the session does not exist on one": {"cwd": "/nowhere"},
 		"does not exist on this machine":                              {"args": []string{"--workspace", "dir:/nowhere"}},
@@ -153,6 +163,9 @@ func TestUp(t *testing.T) {
 	cancel()
 	if code := <-exit; code != 0 {
 		t.Errorf("it ended with %d:\n%s", code, &errs)
+	}
+	if got := errs.String(); strings.Contains(got, "backend is closed") {
+		t.Errorf("it warns when it ends:\n%s", got)
 	}
 	if strings.Contains(out.String()+errs.String(), canary) {
 		t.Error("the secret was logged")
@@ -210,6 +223,10 @@ func checkExport(t *testing.T, data, id string) {
 }
 
 func TestUsage(t *testing.T) {
+	member := t.TempDir()
+	if err := os.WriteFile(filepath.Join(member, "cluster.json"), []byte(`{"cluster": "a:1", "routes": ["a:1", "b:1", "c:1"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for want, args := range map[string][]string{
 		"is not a command":          {"dance"},
 		"needs --data":              {"up"},
@@ -217,15 +234,24 @@ func TestUsage(t *testing.T) {
 		"use either":                {"up", "--data", t.TempDir(), "--addr", "", "--nats", "nats://127.0.0.1:1", "--join", "a:1,b:1,c:1"},
 		"--join needs --token-file": {"up", "--data", t.TempDir(), "--addr", "", "--join", "a:1,b:1,c:1"},
 		"not a flag":                {"status", "now"},
+		"flag -slots":               {"up", "--slots", "x"},
 		"at least one of --slots":   {"worker", "--slots", "0"},
 		"belong together":           {"status", "--nats", "nats://127.0.0.1:1", "--tls-cert", "x"},
 		"[--scope SCOPE]":           {"token"},
 		"tenant [flags] NAME":       {"tenant"},
+		"it needs --token-file":     {"up", "--data", member, "--addr", ""},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), args, &out, &errs); code != 2 || !strings.Contains(errs.String(), want) {
 			t.Errorf("%v: %d, %q; want 2, %q", args, code, &errs, want)
 		}
+		if out.Len() > 0 {
+			t.Errorf("%v prints %q", args, &out)
+		}
+	}
+	var help bytes.Buffer
+	if code := run(t.Context(), []string{"up", "--help"}, &help, io.Discard); code != 0 || strings.Count(help.String(), "parley-fleet up\n") != 1 || !strings.Contains(help.String(), "--cluster addresses") {
+		t.Errorf("up --help: %d\n%s", code, &help)
 	}
 	for want, args := range map[string][]string{
 		"no node runs":      {"status", "--data", t.TempDir()},

@@ -31,6 +31,7 @@ import (
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
 	"github.com/parley-go/parley/internal/cli"
+	"github.com/parley-go/parley/internal/filelock"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/serve"
 	"github.com/parley-go/parley/transport"
@@ -125,9 +126,11 @@ func worker(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 
 // run starts the server, or connects to the existing cluster, and works.
 func (f *nodeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := os.MkdirAll(f.data, 0o700); err != nil {
-		return err
+	unlock, err := lockData(ctx, f.data)
+	if err != nil {
+		return fmt.Errorf("--data %s cannot be used: %w", f.data, err)
 	}
+	defer unlock()
 	listener, err := f.listenHTTP()
 	if err != nil {
 		return err
@@ -169,6 +172,27 @@ func (f *nodeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return f.work(ctx, nc, replicas, listener, stdout, stderr)
 }
 
+// lockTime is how long a process that was killed may hold the lock, in a process that it was about to start.
+const lockTime = 2 * time.Second
+
+// lockData creates the directory of a node, and locks it: two servers would write to the same files.
+func lockData(ctx context.Context, dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	try, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	release, err := filelock.Acquire(try, root, "lock")
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return func() { release(); root.Close() }, nil
+}
+
 func (f *nodeFlags) listenHTTP() (net.Listener, error) {
 	if f.addr == "" {
 		return nil, nil
@@ -198,7 +222,8 @@ func (f *nodeFlags) startServer(ctx context.Context, stdout io.Writer) (*server.
 
 // work runs sessions and serves the API, until ctx ends. Then it drains.
 func (f *nodeFlags) work(ctx context.Context, nc *nats.Conn, replicas int, listener net.Listener, stdout, stderr io.Writer) error {
-	logger := slog.New(slog.NewTextHandler(stderr, nil))
+	var level slog.LevelVar
+	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: &level}))
 	b, err := fleet.Open(ctx, fleet.Config{Conn: nc, Name: f.fleet, Replicas: replicas, Lease: f.lease, Worker: f.name})
 	if err != nil {
 		return err
@@ -274,6 +299,7 @@ func (f *nodeFlags) work(ctx context.Context, nc *nats.Conn, replicas int, liste
 	limit, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	w.Drain(limit, h)
+	level.Set(slog.LevelError + 1) // from here on, the hub can only report that its backend is closed
 	// Sessions stay unchanged: other workers continue them.
 	return err
 }
@@ -465,7 +491,7 @@ func token(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var made serve.MadeToken
 	err := serve.Local{Path: filepath.Join(*data, "serve")}.Do(ctx, "POST", "/v1/tokens", serve.NewToken{Name: words[0], Scope: serve.Scope(*scope)}, &made)
 	if down := (*serve.NotRunningError)(nil); errors.As(err, &down) {
-		return fmt.Errorf("no node runs in %s: start one with parley-fleet up (%w)", *data, down.Err)
+		return fmt.Errorf("no node with an API runs in %s: start one with parley-fleet up (%w)", *data, down.Err)
 	}
 	if err != nil {
 		return err
