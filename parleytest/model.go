@@ -110,14 +110,7 @@ func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.
 		return err
 	}
 	t := p.turn
-	header := http.Header{"Request-Id": {id}}
-	var retry time.Duration
-	for _, h := range t.header {
-		header.Add(h[0], h[1])
-		if s, err := strconv.Atoi(h[1]); err == nil && h[0] == "retry-after" {
-			retry = time.Duration(s) * time.Second
-		}
-	}
+	header, retry := t.headers(id)
 	respond := func(status int) {
 		m.note(func() { r.Status = status })
 		if req.OnResponse != nil {
@@ -180,6 +173,19 @@ func (m *Model) stream(ctx context.Context, req model.Request, yield func(model.
 		}
 	}
 	return nil
+}
+
+// headers returns the header of a response, and its time to wait before a retry.
+func (t *Turn) headers(id string) (http.Header, time.Duration) {
+	header := http.Header{"Request-Id": {id}}
+	var retry time.Duration
+	for _, h := range t.header {
+		header.Add(h[0], h[1])
+		if s, err := strconv.Atoi(h[1]); err == nil && h[0] == "retry-after" {
+			retry = time.Duration(s) * time.Second
+		}
+	}
+	return header, retry
 }
 
 // note records the outcome of a request, if requests are kept.

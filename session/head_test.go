@@ -31,3 +31,27 @@ func FuzzReadPlain(f *testing.F) {
 		}
 	})
 }
+
+// A text is plain unless a character is not ASCII or starts an escape, at any offset.
+func TestPlainText(t *testing.T) {
+	const plain = `"a35c3d0c-3ad7-4c9b ~9d80"`
+	if !isPlainText([]byte(plain)) {
+		t.Error("got not plain, want plain")
+	}
+	for i := 1; i < len(plain)-1; i++ {
+		for _, c := range []byte{'\\', 0x80, 0xc3, 0xff} {
+			text := []byte(plain)
+			text[i] = c
+			if isPlainText(text) {
+				t.Errorf("%q at offset %d: got plain, want not plain", c, i)
+			}
+		}
+		for _, c := range []byte{' ', '[', ']', 0x7f} {
+			text := []byte(plain)
+			text[i] = c
+			if !isPlainText(text) {
+				t.Errorf("%q at offset %d: got not plain, want plain", c, i)
+			}
+		}
+	}
+}

@@ -353,47 +353,44 @@ func isScalar(v []byte) bool {
 	return true
 }
 
+// A member is a name in a record, and its value.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
 // decodeEntry decodes a line. The result shares no memory with it.
 func decodeEntry(line []byte) (*Entry, Meta, error) {
-	e, meta := &Entry{}, Meta{}
+	e, meta := &Entry{Fields: make(map[string]json.RawMessage)}, Meta{}
+	var written []member // members that the log writes itself if the record is part of the tree
+	stamp, sidechain := member{}, member{}
 	d := jsontext.NewDecoder(bytes.NewBuffer(bytes.Clone(line)), lenient...)
 	if tok, err := d.ReadToken(); err != nil {
 		return nil, meta, err
 	} else if tok.Kind() != '{' {
 		return nil, meta, errors.New("session: a line is not an object")
 	}
-	type member struct {
-		name  string
-		value json.RawMessage
-	}
-	var written []member // members that the log writes itself if the record is part of the tree
-	stamp, sidechain := member{}, member{}
-	e.Fields = make(map[string]json.RawMessage)
 	for d.PeekKind() == '"' {
-		key, err := d.ReadToken()
+		m, err := readMember(d)
 		if err != nil {
 			return nil, meta, err
 		}
-		name := key.String()
-		v, err := d.ReadValue()
-		if err != nil {
-			return nil, meta, err
-		}
-		m := member{name, json.RawMessage(slices.Clip(v))}
-		switch {
-		case name == "type":
-			e.Type = textOf(v)
-		case name == "sessionId":
-			meta.ID = textOf(v)
-		case name == "timestamp":
+		switch m.name {
+		case "type":
+			e.Type = textOf(m.value)
+		case "sessionId":
+			meta.ID = textOf(m.value)
+		case "timestamp":
 			stamp = m
-		case name == "isSidechain":
+		case "isSidechain":
 			sidechain = m
-		case name == moreKey:
-		case reserved(name):
-			written = append(written, m)
+		case moreKey:
 		default:
-			e.Fields[name] = m.value
+			if reserved(m.name) {
+				written = append(written, m)
+			} else {
+				e.Fields[m.name] = m.value
+			}
 		}
 	}
 	if _, err := d.ReadToken(); err != nil { // the closing brace
@@ -403,19 +400,10 @@ func decodeEntry(line []byte) (*Entry, Meta, error) {
 		return nil, meta, errors.New("session: a record without a type")
 	}
 	for _, m := range written {
-		switch m.name {
-		case "uuid":
-			if inTree(e.Type) {
-				e.UUID = textOf(m.value)
-			}
-		case "cwd":
-			meta.Cwd = textOf(m.value)
-		case "version":
-			meta.Version = textOf(m.value)
-		case "gitBranch":
-			meta.GitBranch = textOf(m.value)
-		case "entrypoint":
-			meta.Entrypoint = textOf(m.value)
+		if field := meta.member(m.name); field != nil {
+			*field = textOf(m.value)
+		} else if m.name == "uuid" && inTree(e.Type) {
+			e.UUID = textOf(m.value)
 		}
 	}
 	for _, m := range written {
@@ -440,6 +428,32 @@ func decodeEntry(line []byte) (*Entry, Meta, error) {
 		e.Fields = nil
 	}
 	return e, meta, nil
+}
+
+// readMember reads a name and its value.
+func readMember(d *jsontext.Decoder) (member, error) {
+	key, err := d.ReadToken()
+	if err != nil {
+		return member{}, err
+	}
+	name := key.String()
+	v, err := d.ReadValue()
+	return member{name, json.RawMessage(slices.Clip(v))}, err
+}
+
+// member returns the field for a member of a record, if there is one.
+func (m *Meta) member(name string) *string {
+	switch name {
+	case "cwd":
+		return &m.Cwd
+	case "version":
+		return &m.Version
+	case "gitBranch":
+		return &m.GitBranch
+	case "entrypoint":
+		return &m.Entrypoint
+	}
+	return nil
 }
 
 // textOf returns the value of a JSON string, or "" if it is none.

@@ -140,63 +140,8 @@ func readHead(d *jsontext.Decoder, line []byte) (head, error) {
 		if err != nil {
 			return h, err
 		}
-		var text *string
-		var flag *bool
-		switch string(name) {
-		case `"type"`:
-			text = &h.typ
-		case `"subtype"`:
-			text = &h.subtype
-		case `"uuid"`:
-			text = &h.uuid
-		case `"parentUuid"`:
-			text = &h.parent
-		case `"toolUseId"`:
-			text = &h.toolUseID
-		case `"outcome"`:
-			text = &h.outcome
-		case `"isSidechain"`:
-			flag = &h.sidechain
-		case `"isMeta"`:
-			flag = &h.meta
-		case `"isCompactSummary"`:
-			flag = &h.summary
-		case `"forkedFrom"`:
-			h.forked = true
-		case `"teamName"`:
-			h.team = d.PeekKind() == '"'
-		case `"` + moreKey + `"`:
-			if d.PeekKind() == '0' {
-				tok, err := d.ReadToken()
-				if err != nil {
-					return h, err
-				}
-				more, err := tok.Int()
-				if err == nil && more > 0 && more < 1<<30 {
-					h.more = int(more)
-				}
-				continue
-			}
-		case `"message"`:
-			if err := h.readMessage(d); err != nil {
-				return h, err
-			}
-			continue
-		}
-		switch kind := d.PeekKind(); {
-		case text != nil && kind == '"':
-			tok, err := d.ReadToken()
-			if err != nil {
-				return h, err
-			}
-			*text = tok.String()
-		case flag != nil && kind == 't':
-			*flag = true
-			fallthrough
-		default:
-			if err := d.SkipValue(); err != nil {
-				return h, err
-			}
+		if err := h.readMember(d, name[1:len(name)-1]); err != nil {
+			return h, err
 		}
 	}
 	if _, err := d.ReadToken(); err != nil { // the closing brace
@@ -211,44 +156,82 @@ func readHead(d *jsontext.Decoder, line []byte) (head, error) {
 	return h, nil
 }
 
+// readMember reads the value of a member.
+func (h *head) readMember(d *jsontext.Decoder, name []byte) error {
+	text, flag := h.target(name)
+	switch string(name) {
+	case "forkedFrom":
+		h.forked = true
+	case "teamName":
+		h.team = d.PeekKind() == '"'
+	case "message":
+		return h.readMessage(d)
+	case moreKey:
+		if d.PeekKind() == '0' {
+			tok, err := d.ReadToken()
+			if more, bad := tok.Int(); err == nil && bad == nil && more > 0 && more < 1<<30 {
+				h.more = int(more)
+			}
+			return err
+		}
+	}
+	switch kind := d.PeekKind(); {
+	case text != nil && kind == '"':
+		tok, err := d.ReadToken()
+		if err == nil {
+			*text = tok.String()
+		}
+		return err
+	case flag != nil && kind == 't':
+		*flag = true
+	}
+	return d.SkipValue()
+}
+
+// target returns the field that receives the text or the boolean of a member, if there is one.
+func (h *head) target(name []byte) (text *string, flag *bool) {
+	switch string(name) {
+	case "type":
+		return &h.typ, nil
+	case "subtype":
+		return &h.subtype, nil
+	case "uuid":
+		return &h.uuid, nil
+	case "parentUuid":
+		return &h.parent, nil
+	case "toolUseId":
+		return &h.toolUseID, nil
+	case "outcome":
+		return &h.outcome, nil
+	case "isSidechain":
+		return nil, &h.sidechain
+	case "isMeta":
+		return nil, &h.meta
+	case "isCompactSummary":
+		return nil, &h.summary
+	}
+	return nil, nil
+}
+
 // readPlain is headOf for a line without control characters. It looks only at the offsets of
 // members, and skips a long text at the speed of memory. It reports false if the line needs a
 // closer look. A record that passes and is not JSON fails when it is decoded.
 func (h *head) readPlain(line []byte) bool {
 	plain := !hasControls(line)
 	return plain && rawjson.Walk(line, func(name, value []byte) {
-		var text *string
-		var flag *bool
-		switch string(name) {
-		case "type":
-			text = &h.typ
-		case "subtype":
-			text = &h.subtype
-		case "uuid":
-			text = &h.uuid
-		case "parentUuid":
-			text = &h.parent
-		case "toolUseId":
-			text = &h.toolUseID
-		case "outcome":
-			text = &h.outcome
-		case "isSidechain":
-			flag = &h.sidechain
-		case "isMeta":
-			flag = &h.meta
-		case "isCompactSummary":
-			flag = &h.summary
-		case "forkedFrom":
-			h.forked = true
-		case "teamName":
-			h.team = value[0] == '"'
-		case moreKey:
-			plain = false
-		case "message":
-			if value[0] == '{' {
-				id := rawjson.Get(value, "id")
-				text = &h.message
-				value = id
+		text, flag := h.target(name)
+		if text == nil && flag == nil {
+			switch string(name) {
+			case "forkedFrom":
+				h.forked = true
+			case "teamName":
+				h.team = value[0] == '"'
+			case moreKey:
+				plain = false
+			case "message":
+				if value[0] == '{' {
+					text, value = &h.message, rawjson.Get(value, "id")
+				}
 			}
 		}
 		switch {
@@ -276,7 +259,15 @@ func textOfType(text []byte) string {
 
 // isPlainText reports whether a JSON string is ASCII without escapes.
 func isPlainText(v []byte) bool {
-	for _, c := range v[1 : len(v)-1] {
+	const ones, highs, slashes = 0x0101010101010101, 0x8080808080808080, 0x5c5c5c5c5c5c5c5c
+	v = v[1 : len(v)-1]
+	for ; len(v) >= 8; v = v[8:] {
+		x := binary.LittleEndian.Uint64(v)
+		if (x|((x^slashes)-ones))&highs != 0 {
+			return false
+		}
+	}
+	for _, c := range v {
 		if c == '\\' || c >= 0x80 {
 			return false
 		}
@@ -536,7 +527,7 @@ func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, err
 	var out []*node
 	done := map[*node]bool{}
 	put := func(n *node) {
-		if n != nil && !done[n] {
+		if !done[n] {
 			done[n] = true
 			out = append(out, n)
 		}
@@ -557,20 +548,11 @@ func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, err
 				next = nil
 			}
 		}
-		results := map[string]*node{} // by parent
-		missing := false
-		for _, b := range blocks[n.message] {
-			missing = missing || !on[b]
-			for _, c := range answers[b.uuid] {
-				if ok, err := r.answers(c); err != nil {
-					return nil, err
-				} else if ok {
-					results[b.uuid] = c
-					missing = true
-				}
-			}
+		results, err := r.results(blocks[n.message], answers)
+		if err != nil {
+			return nil, err
 		}
-		if !missing {
+		if len(results) == 0 && !slices.ContainsFunc(blocks[n.message], func(b *node) bool { return !on[b] }) {
 			continue
 		}
 		if next != nil {
@@ -585,6 +567,21 @@ func (s *scan) joinCalls(path []*node, r *lineReader, always bool) ([]*node, err
 		}
 	}
 	return out, nil
+}
+
+// results returns the tool results among the records below blocks, by their parent.
+func (r *lineReader) results(blocks []*node, below map[string][]*node) (map[string]*node, error) {
+	results := map[string]*node{}
+	for _, b := range blocks {
+		for _, c := range below[b.uuid] {
+			if ok, err := r.answers(c); err != nil {
+				return nil, err
+			} else if ok {
+				results[b.uuid] = c
+			}
+		}
+	}
+	return results, nil
 }
 
 // preserve moves the messages that a compaction kept after its summary.

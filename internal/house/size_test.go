@@ -1,8 +1,6 @@
 package house
 
 import (
-	"bufio"
-	"fmt"
 	"go/ast"
 	"go/token"
 	"maps"
@@ -36,9 +34,8 @@ func TestTidy(t *testing.T) {
 }
 
 // Types of the engine stay small, only a Conversation holds a Conversation, and no function
-// is too complex. A function that takes a *Conversation counts as one of its methods. The
-// exceptions are in testdata/exceptions.txt, which only shrinks: a row says how large a thing
-// is, is lowered with it, and goes when the thing is within the limit.
+// is too complex. A function that takes a *Conversation counts as one of its methods. There
+// are no exceptions.
 func TestSize(t *testing.T) {
 	size := map[string]int{}
 	holders := map[string]bool{}
@@ -75,59 +72,22 @@ func TestSize(t *testing.T) {
 					for _, field := range st.Fields.List {
 						size["fields "+f.dir+"."+spec.Name.Name] += max(1, len(field.Names))
 						if isConversation(field.Type) && f.dir == "engine" && spec.Name.Name != "Conversation" {
-							holders["holds "+f.dir+"."+spec.Name.Name] = true
+							holders[f.dir+"."+spec.Name.Name] = true
 						}
 					}
 				}
 			}
 		}
 	}
-	large := map[string]int{}
-	for name, n := range size {
+	limits := map[string]int{"fields": maxFields, "methods": maxMethods, "complexity": maxComplexity}
+	for _, name := range slices.Sorted(maps.Keys(size)) {
 		kind, _, _ := strings.Cut(name, " ")
-		if n > map[string]int{"fields": maxFields, "methods": maxMethods, "complexity": maxComplexity}[kind] {
-			large[name] = n
+		if size[name] > limits[kind] {
+			t.Errorf("%s is %d, more than %d: split it", name, size[name], limits[kind])
 		}
 	}
-	for name := range holders {
-		large[name] = 1
-	}
-	file := filepath.Join("testdata", "exceptions.txt")
-	if *update {
-		var b strings.Builder
-		for _, name := range slices.Sorted(maps.Keys(large)) {
-			fmt.Fprintf(&b, "%s %d\n", name, large[name])
-		}
-		if err := os.WriteFile(file, []byte(b.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	rows, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for s := bufio.NewScanner(rows); s.Scan(); {
-		var kind, name string
-		var most int
-		if _, err := fmt.Sscan(s.Text(), &kind, &name, &most); err != nil {
-			t.Fatalf("%s: %q: %v", file, s.Text(), err)
-		}
-		key := kind + " " + name
-		switch n := large[key]; {
-		case n == 0:
-			t.Errorf("%s: %s is within the limit: delete its row", file, key)
-		case n > most:
-			t.Errorf("%s has grown from %d to %d: split it", key, most, n)
-		case n < most:
-			t.Errorf("%s: %s has shrunk from %d to %d: lower its row", file, key, most, n)
-		}
-		delete(large, key)
-	}
-	for _, key := range slices.Sorted(maps.Keys(large)) {
-		t.Errorf("%s is %d: more than the limits (%d fields and %d methods of a type of the engine, complexity %d of a function, nobody else holds a *Conversation)",
-			key, large[key], maxFields, maxMethods, maxComplexity)
+	for _, name := range slices.Sorted(maps.Keys(holders)) {
+		t.Errorf("%s holds a *Conversation: give it the parts that it uses", name)
 	}
 }
 

@@ -278,23 +278,8 @@ func (w *writer) call(c *toolCall) error {
 	if args == "" && set(c.Function.Arguments) && c.Function.Arguments.Kind() != '"' {
 		args = string(c.Function.Arguments)
 	}
-	var p *piece
-	late := false
-	for _, list := range [][]*piece{w.done, w.pieces} {
-		for _, q := range list {
-			if q.kind == "tool_use" && (c.Index == nil || q.index == *c.Index) {
-				p, late = q, len(w.pieces) == 0 || !contains(w.pieces, q)
-			}
-		}
-	}
+	p, late := w.pieceOf(c)
 	switch {
-	case p == nil:
-	case c.ID != "" && p.id != "" && c.ID != p.id: // all calls have the same index
-		p = nil
-	case c.ID == "" && c.Function.Name != "" && p.name != "" && p.text.Len() > 0 && json.Valid(p.text.Bytes()): // and no id
-		p = nil
-	case c.Index == nil && c.ID == "" && c.Function.Name != "" && p.name != "":
-		p = nil
 	case late && strings.TrimSpace(args) != "":
 		return errors.New("it adds to a call that was complete")
 	case late:
@@ -317,13 +302,31 @@ func (w *writer) call(c *toolCall) error {
 	return nil
 }
 
-func contains(list []*piece, p *piece) bool {
-	for _, q := range list {
-		if p == q {
-			return true
+// pieceOf returns the call that a delta belongs to, or nil if it starts one. The call is late
+// if it was complete before.
+func (w *writer) pieceOf(c *toolCall) (p *piece, late bool) {
+	for i, list := range [][]*piece{w.done, w.pieces} {
+		for _, q := range list {
+			if q.kind == "tool_use" && (c.Index == nil || q.index == *c.Index) {
+				p, late = q, i == 0
+			}
 		}
 	}
-	return false
+	if p == nil || c.starts(p) {
+		return nil, false
+	}
+	return p, late
+}
+
+// starts reports whether a delta starts a call of its own, although its index is that of p.
+func (c *toolCall) starts(p *piece) bool {
+	if c.ID != "" { // some servers give all calls the same index
+		return p.id != "" && c.ID != p.id
+	}
+	if c.Function.Name == "" || p.name == "" {
+		return false
+	}
+	return c.Index == nil || p.text.Len() > 0 && json.Valid(p.text.Bytes()) // some give no id either
 }
 
 // advance sends what can be sent. At the end that is everything.
