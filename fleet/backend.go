@@ -151,7 +151,7 @@ func (b *Backend) createStreams(ctx context.Context) error {
 	for _, kind := range []string{logStream, inStream, workStream} {
 		cfg := jetstream.StreamConfig{
 			Name: b.stream(kind), Subjects: []string{n + "." + kind + ".>"}, Replicas: b.cfg.Replicas, Storage: jetstream.FileStorage,
-			Compression: jetstream.S2Compression, AllowDirect: true, Duplicates: 2 * time.Minute,
+			Compression: jetstream.NoCompression, AllowDirect: true, Duplicates: 2 * time.Minute,
 			RePublish: &jetstream.RePublish{Source: n + "." + kind + ".>", Destination: n + ".live." + kind + ".>"},
 		}
 		if kind == workStream { // a session is in it once, since it was first woken
@@ -159,8 +159,8 @@ func (b *Backend) createStreams(ctx context.Context) error {
 		}
 		if err := b.create(ctx, func(ctx context.Context) error {
 			_, err := b.js.CreateStream(ctx, cfg)
-			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				err = nil // its number of replicas differs: a fleet changes that only on purpose
+			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // its number of replicas differs: a fleet changes that only on purpose
+				err = b.uncompress(ctx, cfg.Name)
 			}
 			return err
 		}); err != nil {
@@ -195,6 +195,23 @@ func (b *Backend) createStreams(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// uncompress ends the compression of a stream that an earlier version created. NATS 2.15.2 damages compressed streams: a
+// server that was killed cuts the end off its copy when it starts again, compresses the file meanwhile, and then adds
+// messages to it that are not compressed. At its next start it cannot read the file.
+func (b *Backend) uncompress(ctx context.Context, stream string) error {
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	cfg := s.CachedInfo().Config
+	if cfg.Compression == jetstream.NoCompression {
+		return nil
+	}
+	cfg.Compression = jetstream.NoCompression
+	_, err = b.js.UpdateStream(ctx, cfg)
+	return err
 }
 
 // create retries f until it succeeds: a new cluster has no leader yet, and another

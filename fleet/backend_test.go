@@ -5,9 +5,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/hubtest"
 )
@@ -35,6 +37,39 @@ func place(t testing.TB) func() *Backend {
 		}
 		t.Cleanup(func() { b.Close() })
 		return b
+	}
+}
+
+// No stream is compressed: neither a new one, nor one that an earlier version created. See uncompress.
+func TestNothingIsCompressed(t *testing.T) {
+	s, err := oneServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, name := connect(t, s), fmt.Sprint("t", fleets.Add(1))
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: name + "-" + logStream, Subjects: []string{name + "." + logStream + ".>"}, AllowDirect: true, Duplicates: 2 * time.Minute, Compression: jetstream.S2Compression,
+		RePublish: &jetstream.RePublish{Source: name + "." + logStream + ".>", Destination: name + ".live." + logStream + ".>"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), Config{Conn: nc, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, stream := range keptStreams(name) {
+		about, err := js.Stream(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := about.CachedInfo().Config.Compression; c != jetstream.NoCompression {
+			t.Errorf("%s has the compression %v", stream, c)
+		}
 	}
 }
 

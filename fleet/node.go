@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,8 @@ type NodeConfig struct {
 	Cluster string
 	Join    []string
 	Token   string // shared by the nodes
+	// Logger receives the errors of the server. Nil means that nobody does.
+	Logger *slog.Logger
 }
 
 // A membership is the stored state of a node of three.
@@ -74,7 +77,7 @@ func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*serve
 		if cfg.Cluster != "" {
 			return nil, 0, fmt.Errorf("fleet: --cluster %s is for one of three nodes: add --join with the addresses of all three", cfg.Cluster)
 		}
-		s, err := StartServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Token: cfg.Token})
+		s, err := StartServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Token: cfg.Token, Logger: cfg.Logger})
 		return s, 1, err
 	}
 	if m == nil {
@@ -90,7 +93,7 @@ func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*serve
 			}
 		}
 	}
-	log := new(serverLog)
+	log := newServerLog(cfg.Logger)
 	s, err := startServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Cluster: m.Cluster, Advertise: m.Cluster, Routes: m.Routes, Token: cfg.Token}, log)
 	if err != nil {
 		return nil, 0, err
@@ -446,6 +449,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, d
 	}
 	defer f.Close()
 	config["num_replicas"] = replicas
+	config["compression"] = "none" // see uncompress
 	var resp struct {
 		Deliver string    `json:"deliver_subject"`
 		Error   *apiError `json:"error"`

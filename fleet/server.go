@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -26,12 +27,14 @@ type ServerConfig struct {
 	Routes             []string
 	// Token is the secret that other processes and servers must present. Empty means none.
 	Token string
+	// Logger receives the errors of the server, and its warnings at the level Debug. Nil means that nobody does.
+	Logger *slog.Logger
 }
 
 // StartServer starts a NATS server with JetStream that syncs every write to disk. The caller
 // shuts it down. It does not start the data of a server that was alone with routes: see [StartNode].
 func StartServer(cfg ServerConfig) (*server.Server, error) {
-	return startServer(cfg, new(serverLog))
+	return startServer(cfg, newServerLog(cfg.Logger))
 }
 
 // startServer starts a server that reports its errors to log.
@@ -85,10 +88,18 @@ func (cfg ServerConfig) checkAlone() error {
 	return nil
 }
 
-// A serverLog keeps the last error of a server, whose log nobody reads.
+// A serverLog is the log of a server. It keeps the last error.
 type serverLog struct {
-	mu   sync.Mutex
-	last string
+	logger *slog.Logger
+	mu     sync.Mutex
+	last   string
+}
+
+func newServerLog(l *slog.Logger) *serverLog {
+	if l == nil {
+		l = slog.New(slog.DiscardHandler)
+	}
+	return &serverLog{logger: l}
 }
 
 // Errorf implements [server.Logger].
@@ -96,6 +107,7 @@ func (l *serverLog) Errorf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = fmt.Sprintf(format, v...)
+	l.logger.Warn("the NATS server reports an error", "error", l.last)
 }
 
 // Fatalf implements [server.Logger].
@@ -105,7 +117,9 @@ func (l *serverLog) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
 func (*serverLog) Noticef(string, ...any) {}
 
 // Warnf implements [server.Logger].
-func (*serverLog) Warnf(string, ...any) {}
+func (l *serverLog) Warnf(format string, v ...any) {
+	l.logger.Debug("the NATS server warns", "warning", fmt.Sprintf(format, v...))
+}
 
 // Debugf implements [server.Logger].
 func (*serverLog) Debugf(string, ...any) {}

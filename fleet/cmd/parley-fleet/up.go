@@ -146,7 +146,7 @@ func (f *nodeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		defer nc.Close()
 		return f.work(ctx, nc, 0, listener, stdout, stderr)
 	}
-	s, replicas, err := f.startServer(ctx, stdout)
+	s, replicas, err := f.startServer(ctx, stdout, stderr)
 	if err != nil {
 		return err
 	}
@@ -205,8 +205,8 @@ func (f *nodeFlags) listenHTTP() (net.Listener, error) {
 }
 
 // startServer starts the embedded server: alone, or as one of three nodes.
-func (f *nodeFlags) startServer(ctx context.Context, stdout io.Writer) (*server.Server, int, error) {
-	cfg := fleet.NodeConfig{Name: f.name, Dir: f.data, Fleet: f.fleet, Listen: f.listen, Cluster: f.cluster}
+func (f *nodeFlags) startServer(ctx context.Context, stdout, stderr io.Writer) (*server.Server, int, error) {
+	cfg := fleet.NodeConfig{Name: f.name, Dir: f.data, Fleet: f.fleet, Listen: f.listen, Cluster: f.cluster, Logger: slog.New(slog.NewTextHandler(stderr, nil))}
 	if f.join != "" {
 		cfg.Join = strings.Split(f.join, ",")
 		if f.tokenFile == "" {

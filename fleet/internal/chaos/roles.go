@@ -26,6 +26,7 @@ func runNode(ctx context.Context, spec string) error {
 	if err := json.Unmarshal([]byte(spec), &cfg); err != nil {
 		return err
 	}
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", cfg.Name)
 	s, err := fleet.StartServer(cfg)
 	if err != nil {
 		return err
