@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/parley-go/parley/wire"
 )
@@ -189,6 +190,9 @@ func (c *conn) refuse(id json.RawMessage, e *Error) {
 
 // route dispatches one line.
 func (c *conn) route(line []byte) {
+	if !utf8.Valid(line) { // parts of it are sent on as they are, such as ids
+		line = bytes.ToValidUTF8(line, []byte("\ufffd"))
+	}
 	if !json.Valid(line) {
 		c.refuse(nil, errorf(CodeParse, "a line is not JSON"))
 		return

@@ -165,6 +165,36 @@ func TestQuestion(t *testing.T) {
 	})
 }
 
+// TestLinks checks that a link to a file is a mention, quoted if necessary and with its lines, and that
+// other links stay links.
+func TestLinks(t *testing.T) {
+	for uri, want := range map[string]string{
+		"file:///src/a.go":            "@/src/a.go",
+		"file://localhost/src/a.go":   "@/src/a.go",
+		"file:///src/a.go#L10-20":     "@/src/a.go#L10-20",
+		"file:///src/a.go#L10:20":     "@/src/a.go#L10-20",
+		"file:///src/a.go#L7":         "@/src/a.go#L7",
+		"file:///src/a.go#top":        "@/src/a.go",
+		"file:///my%20src/a%20b.go":   `@"/my src/a b.go"`,
+		"file:///a%22b":               "[a](file:///a%22b)",
+		"file:///a%0Ab":               "[a](file:///a%0Ab)",
+		"file://host/share/a.go":      "[a](file://host/share/a.go)",
+		"file:a.go":                   "[a](file:a.go)",
+		"https://example.com/x?y=z#w": "[a](https://example.com/x?y=z#w)",
+		"zed:///agent/thread/1":       "[a](zed:///agent/thread/1)",
+	} {
+		run(t, setting{model: script(pt.Expect(pt.Check("the link", func(r *pt.Request) error {
+			text, _ := json.Marshal(want)
+			if !strings.Contains(string(r.Body), `"text":`+string(text)) {
+				t.Errorf("%s: the request lacks %s", uri, text)
+			}
+			return nil
+		})).Say("Seen."))}, func(t *testing.T, e *editor) {
+			e.call("session/prompt", object{"sessionId": e.newSession(), "prompt": []any{object{"type": "resource_link", "name": "a", "uri": uri}}})
+		})
+	}
+}
+
 // TestPromptContent checks that the model gets text, links, resources and pictures of a
 // prompt.
 func TestPromptContent(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/parley-go/parley/acp/internal/v1"
 	"github.com/parley-go/parley/session"
@@ -33,6 +35,9 @@ func userMessage(blocks []v1.ContentBlock) (*wire.User, error) {
 			list = append(list, &wire.TextBlock{Text: link(b.ResourceLink.Name, b.ResourceLink.URI)})
 		case b.Resource != nil:
 			r := b.Resource.Resource
+			if _, err := base64.StdEncoding.DecodeString(r.Blob); err != nil {
+				return nil, errorf(CodeInvalidParams, "session/prompt: the blob of %q is not base64", r.URI)
+			}
 			list = append(list, &wire.TextBlock{Text: link("", r.URI)})
 			switch {
 			case r.Blob == "":
@@ -69,11 +74,21 @@ func imageSource(b *v1.ImageContent) (*wire.Source, error) {
 	return nil, errorf(CodeInvalidParams, "session/prompt: an image needs data, or a uri on the web")
 }
 
-// link returns the text of a resource in a prompt: a mention of a file, or a link.
+// lines matches the fragment of a file's URI that names lines.
+var lines = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^L(\d+)(?:[-:]L?(\d+))?$`) })
+
+// link returns the text of a resource in a prompt: a mention of a file of this machine, or a link.
 func link(name, uri string) string {
 	u, err := url.Parse(uri)
-	if err == nil && u.Scheme == "file" {
-		return "@" + u.Path
+	if err == nil && u.Scheme == "file" && (u.Host == "" || u.Host == "localhost") && u.Path != "" && !strings.ContainsAny(u.Path, "\"\n\r") {
+		file := u.Path
+		if m := lines().FindStringSubmatch(u.Fragment); m != nil {
+			file += "#L" + m[1] + flag("-"+m[2], m[2] != "")
+		}
+		if strings.ContainsAny(file, " \t'()[]<>@`") {
+			return `@"` + file + `"`
+		}
+		return "@" + file
 	}
 	if name == "" && err == nil {
 		name = path.Base(u.Path)
