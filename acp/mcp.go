@@ -14,16 +14,25 @@ import (
 )
 
 // attachServers makes the connection the host of the session, if the client serves MCP servers over
-// the connection itself (type acp). The agent reaches them like servers of any other host. They
-// go away with the connection.
+// the connection itself (type acp) or the agent may read its unsaved files. The agent reaches them like
+// those of any other host. They go away with the connection.
 func (e *editing) attachServers(ctx context.Context) (err error) {
-	if len(e.setup.own) == 0 {
+	parts := map[string]json.RawMessage{}
+	if len(e.setup.own) > 0 {
+		parts["sdkMcpServers"] = mustJSON(slices.Sorted(maps.Keys(e.setup.own)))
+	}
+	if e.srv.cfg.Unsaved && e.client.files {
+		parts["unsavedFiles"] = json.RawMessage("true")
+	}
+	if len(parts) == 0 {
 		return nil
 	}
-	names := slices.Sorted(maps.Keys(e.setup.own))
-	e.host, err = e.hub.Host(ctx, e.id, hub.HostOptions{Initialize: map[string]json.RawMessage{"sdkMcpServers": mustJSON(names)}, Handle: e.forClient})
+	e.host, err = e.hub.Host(ctx, e.id, hub.HostOptions{Initialize: parts, Handle: e.forClient})
 	var held *hub.HeldError
 	if errors.As(err, &held) {
+		if len(e.setup.own) == 0 {
+			return nil
+		}
 		return errorf(CodeInvalidRequest, "mcpServers: %s already serves MCP servers in this session", held.By.Name)
 	}
 	return err
@@ -37,10 +46,45 @@ func (e *editing) detachServers() {
 }
 
 // errNotOurs leaves a request of the agent to others.
-var errNotOurs = errors.New("acp: the client answers messages to its MCP servers only")
+var errNotOurs = errors.New("acp: the client answers messages to its MCP servers, and about its files, only")
 
-// forClient sends a message of the agent to an MCP server of the client.
+// unsavedFile returns the text of a file in the client's editor, after the editor has saved it if the
+// agent requests that.
+func (e *editing) unsavedFile(ctx context.Context, raw json.RawMessage) (json.RawMessage, error) {
+	var in struct {
+		Path string `json:"path"`
+		Save bool   `json:"save"`
+	}
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, err
+	}
+	call := func(method string, params, result any) error {
+		x, err := e.srv.conn.send(method, params)
+		if err == nil {
+			err = x.wait(ctx, result)
+		}
+		if ctx.Err() != nil && x != nil {
+			x.withdraw()
+		}
+		return err
+	}
+	var read v1.ReadTextFileResponse
+	err := call("fs/read_text_file", &v1.ReadTextFileRequest{SessionID: e.id, Path: in.Path}, &read)
+	if err == nil && in.Save {
+		err = call("fs/write_text_file", &v1.WriteTextFileRequest{SessionID: e.id, Path: in.Path, Content: read.Content}, &struct{}{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return mustJSON(map[string]string{"text": read.Content}), nil
+}
+
+// forClient sends a message of the agent to an MCP server of the client, or a request for a file to the
+// client itself.
 func (e *editing) forClient(ctx context.Context, req *wire.ControlRequest) (json.RawMessage, error) {
+	if r, ok := req.Request.(*wire.UnknownRequest); ok && r.Name == "unsaved_file" && e.srv.cfg.Unsaved && e.client.files {
+		return e.unsavedFile(ctx, r.Raw)
+	}
 	m, ok := req.Request.(*wire.MCPMessage)
 	if !ok || e.setup.own[m.ServerName] == "" {
 		return nil, errNotOurs

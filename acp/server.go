@@ -30,6 +30,10 @@ type Config struct {
 	Sessions session.Store
 	// Name and Version describe the agent, for initialize.
 	Name, Version string
+	// Unsaved lets the agent read and change files as they are in the editor of the client, which may not
+	// have saved them, if the client has the methods fs/read_text_file and fs/write_text_file. Rules apply
+	// as for files on disk, but the editor opens these files itself.
+	Unsaved bool
 	// Login are additional arguments for this program that let a person log in at a terminal. Without
 	// any, clients are not offered that.
 	Login []string
@@ -84,6 +88,7 @@ type client struct {
 	forms      bool // elicitation with forms
 	urls       bool // elicitation with pages
 	terminals  bool // streams the output of commands
+	files      bool // reads and writes files that may not be saved
 	logins     bool // runs the agent in a terminal, so that a person can log in
 }
 
@@ -273,6 +278,7 @@ func (s *server) initialize(r *request) {
 			TerminalOutput bool `json:"terminal_output"`
 		}
 		json.Unmarshal(c.Meta, &meta)
+		s.client.files = c.Fs != nil && c.Fs.ReadTextFile && c.Fs.WriteTextFile
 		s.client.logins = c.Auth != nil && c.Auth.Terminal
 		s.client.terminals = meta.TerminalOutput && s.client.version == 1 // version 2 has its own terminals
 	}

@@ -84,6 +84,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		}
 		s.keepsTurns.Store(string(req.Extra["keepsTurns"]) == "true")
 		s.toolOutput.Store(string(req.Extra["toolOutput"]) == "true")
+		s.unsavedFiles.Store(string(req.Extra["unsavedFiles"]) == "true")
 		if string(req.Extra["continueTurn"]) == "true" && s.conv.Continue() {
 			r.Extra["turn_continued"] = json.RawMessage("true")
 			var texts []string // a continued turn has no prompt that could carry these texts to the model
@@ -130,7 +131,7 @@ func ignoredMembers(req *wire.Initialize) string {
 			names = append(names, name)
 		}
 	}
-	own := []string{"permissionUpdates", "keepsSchedules", "keepsTurns", "toolOutput", "continueTurn", "informModel"}
+	own := []string{"permissionUpdates", "keepsSchedules", "keepsTurns", "toolOutput", "unsavedFiles", "continueTurn", "informModel"}
 	nothing := []string{"null", "false", "[]", "{}", `""`}
 	for name, value := range req.Extra {
 		if !slices.Contains(own, name) && !slices.Contains(nothing, string(value)) {

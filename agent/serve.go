@@ -45,12 +45,13 @@ type server struct {
 	asks    bool         // the host accepts permission requests
 	ending  bool         // requests to MCP servers are no longer started
 
-	refreshing chan struct{} // full while a goroutine checks for changed files
-	watch      watch
-	replayed   sync.Once   // the messages after the first init were sent
-	opened     bool        // the same, for the goroutine that owns the conversation
-	keepsTurns atomic.Bool // the host continues unfinished turns in other agents
-	toolOutput atomic.Bool // the host shows the output of running commands
+	refreshing   chan struct{} // full while a goroutine checks for changed files
+	watch        watch
+	replayed     sync.Once   // the messages after the first init were sent
+	opened       bool        // the same, for the goroutine that owns the conversation
+	keepsTurns   atomic.Bool // the host continues unfinished turns in other agents
+	toolOutput   atomic.Bool // the host shows the output of running commands
+	unsavedFiles atomic.Bool // the host has files that were not saved
 
 	reported map[string]wire.MCPState // states of MCP servers that were printed to standard error
 
@@ -124,7 +125,7 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 		s.prepareClaim()
 	}
 	s.mcp = s.newManager()
-	set.tell, set.parts, set.refresh = s.sendMessage, s.agentParts, s.refresh
+	set.tell, set.parts, set.refresh, set.unsaved = s.sendMessage, s.agentParts, s.refresh, s.unsaved
 	set.mirror = func(path string, records []json.RawMessage) {
 		s.sendMessage(&wire.TranscriptMirror{FilePath: path, Entries: records})
 	}

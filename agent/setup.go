@@ -125,9 +125,11 @@ type setup struct {
 	refresh   func(context.Context) // checks for changed files; may be nil
 	tell      func(wire.Message)    // sends the host a message beside the conversation; may be nil
 	log       session.Log
-	store     session.Store                                // nil if sessions are not stored
-	mirror    func(path string, records []json.RawMessage) // sends the host what was written; nil if it does not use the protocol
-	closers   []func() error
+	// unsaved is [tool.Env.Unsaved]; nil if there is no host.
+	unsaved func(ctx context.Context, path string, save bool) (text string, ok bool)
+	store   session.Store                                // nil if sessions are not stored
+	mirror  func(path string, records []json.RawMessage) // sends the host what was written; nil if it does not use the protocol
+	closers []func() error
 
 	findings []policy.Finding // about the rules
 	notices  []string         // for people, reported once
@@ -262,7 +264,7 @@ func (set *setup) questions(asks bool) []string {
 
 // environment returns the environment of tools. Credentials are not passed to commands.
 func (set *setup) environment(sessionID string) *tool.Env {
-	env := &tool.Env{Home: set.cfg.Home, Environ: append(set.commandEnv(), sessionEnv(sessionID, set.vars["CLAUDE_CODE_ENTRYPOINT"])...), Roots: set.roots(), Sandbox: set.sandbox, Wall: set.wall}
+	env := &tool.Env{Home: set.cfg.Home, Environ: append(set.commandEnv(), sessionEnv(sessionID, set.vars["CLAUDE_CODE_ENTRYPOINT"])...), Roots: set.roots(), Sandbox: set.sandbox, Wall: set.wall, Unsaved: set.unsaved}
 	if set.temp != "" {
 		env.Dir = filepath.Join(set.temp, sessionID)
 	}

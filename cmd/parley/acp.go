@@ -23,6 +23,7 @@ Serves the Agent Client Protocol over standard input and output, for editors: Ze
 Neovim, Emacs, VS Code and many others start it as their agent. All flags of the agent
 work and apply to every session. Sessions are those of "parley sessions" and "parley attach".
 
+With --unsaved, Read, Edit and Write see files as they are in the editor, which may not have saved them.
 With --login it stores an API key, like "parley auth login": editors run it in a terminal.
 
 docs/acp.md has the setup for each editor.`
@@ -36,6 +37,8 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 	if slices.Contains(args, "--login") { // editors append it to their arguments
 		return login(p)
 	}
+	unsaved := slices.Contains(args, "--unsaved")
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--unsaved" })
 	if _, err := agentFlags(args); err != nil {
 		return err
 	}
@@ -84,7 +87,7 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 		feed.CloseWithError(err)
 	}()
 	err = acp.Serve(ctx, acp.Config{
-		Hub: h, Args: args, Opened: opened, Idle: func() { lessGarbage(); releaseCode() },
+		Hub: h, Args: args, Unsaved: unsaved, Opened: opened, Idle: func() { lessGarbage(); releaseCode() },
 		Sessions: &session.Files{Dir: cfg.ConfigDir()}, Name: "parley", Version: parley.Version, Login: []string{"--login"},
 	}, in, p.stdout)
 	if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {

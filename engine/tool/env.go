@@ -40,6 +40,11 @@ type Env struct {
 	// is called from several goroutines.
 	Model func(ctx context.Context, q Question) (*Reply, error)
 
+	// Unsaved returns the text of a file in the editor of the user, who may not have saved it, and
+	// reports whether there is one. If save is set, the editor stores the text first. It may be nil, and
+	// is called from several goroutines. Tools call it only for files that they may access.
+	Unsaved func(ctx context.Context, path string, save bool) (text string, ok bool)
+
 	// Schedules stores prompts for later. If nil, nothing can be scheduled.
 	Schedules Schedules
 
@@ -75,7 +80,7 @@ func (e *Env) With(roots, environ []string) *Env {
 	outer := e.Outer
 	e = e.first()
 	return &Env{Roots: roots, Outer: outer, Home: e.Home, Environ: environ, Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns,
-		Model: e.Model, Schedules: e.Schedules, Notify: e.Notify, Agent: e.Agent, origin: e, shared: e.shared}
+		Model: e.Model, Unsaved: e.Unsaved, Schedules: e.Schedules, Notify: e.Notify, Agent: e.Agent, origin: e, shared: e.shared}
 }
 
 // In returns an Env that is bound to a worktree: its directory replaces the first root and those
@@ -171,7 +176,7 @@ func (e *Env) Child(agent string) *Env {
 	if e.shared != nil {
 		shared = e.shared
 	}
-	return &Env{Roots: slices.Clone(e.Roots), Outer: e.Outer, Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns, Model: e.Model, Schedules: e.Schedules,
+	return &Env{Roots: slices.Clone(e.Roots), Outer: e.Outer, Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns, Model: e.Model, Unsaved: e.Unsaved, Schedules: e.Schedules,
 		Agent: agent, cwd: cwd, tasks: tasks, shared: shared}
 }
 

@@ -134,6 +134,10 @@ func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Re
 	if err != nil {
 		return nil, err
 	}
+	unsaved := place.Unsaved(ctx, data)
+	if unsaved != nil {
+		data = unsaved
+	}
 	if err := place.Current(before, data); err != nil {
 		if place.Seen() || !t.opts.Unread {
 			return nil, err
@@ -160,6 +164,11 @@ func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Re
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if unsaved != nil {
+		if before, err = place.Save(ctx, unsaved); err != nil {
+			return nil, err
+		}
 	}
 	if err := place.Replace(bytes, before); err != nil {
 		return nil, err

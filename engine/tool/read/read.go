@@ -7,6 +7,7 @@ package read
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -176,6 +177,8 @@ func readText(ctx context.Context, place *files.Place, f *os.File, info fs.FileI
 	hash := sha256.New()
 	if big {
 		v.stopEarly = true
+	} else if unsaved := place.UnsavedOf(ctx, f, info); unsaved != nil {
+		source = io.TeeReader(bytes.NewReader(unsaved), hash)
 	} else {
 		// Stop at the present size, in case another process keeps writing.
 		source = io.TeeReader(io.LimitReader(f, info.Size()), hash)

@@ -97,6 +97,7 @@ func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Re
 	out := &Output{Type: "create", FilePath: place.Given, Content: in.Content, StructuredPatch: []files.Hunk{}}
 	bytes := []byte(in.Content)
 	data, before, err := place.ReadAll(files.MaxSize)
+	var unsaved []byte
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		before = nil
@@ -105,6 +106,9 @@ func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Re
 	case err != nil:
 		return nil, err
 	default:
+		if unsaved = place.Unsaved(ctx, data); unsaved != nil {
+			data = unsaved
+		}
 		if err := place.Current(before, data); err != nil {
 			return nil, err
 		}
@@ -122,6 +126,11 @@ func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Re
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if unsaved != nil {
+		if before, err = place.Save(ctx, unsaved); err != nil {
+			return nil, err
+		}
 	}
 	if err := place.Replace(bytes, before); err != nil {
 		return nil, err
