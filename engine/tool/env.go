@@ -58,10 +58,15 @@ type Env struct {
 	mu     sync.Mutex
 	cwd    string
 	values map[any]any
-	origin *Env   // holds the state; nil means this one
-	shared *Env   // holds the values that subagents share; nil means this one
 	tasks  *Tasks // shared with subagents
+	holders
 	ending
+}
+
+// holders are the Envs that hold the state; nil means this one.
+type holders struct {
+	origin *Env
+	shared *Env // the values that subagents share
 }
 
 // ending handles the end of a conversation.
@@ -80,7 +85,7 @@ func (e *Env) With(roots, environ []string) *Env {
 	outer := e.Outer
 	e = e.first()
 	return &Env{Roots: roots, Outer: outer, Home: e.Home, Environ: environ, Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns,
-		Model: e.Model, Unsaved: e.Unsaved, Schedules: e.Schedules, Notify: e.Notify, Agent: e.Agent, origin: e, shared: e.shared}
+		Model: e.Model, Unsaved: e.Unsaved, Schedules: e.Schedules, Notify: e.Notify, Agent: e.Agent, holders: holders{e, e.shared}}
 }
 
 // In returns an Env that is bound to a worktree: its directory replaces the first root and those
@@ -177,7 +182,7 @@ func (e *Env) Child(agent string) *Env {
 		shared = e.shared
 	}
 	return &Env{Roots: slices.Clone(e.Roots), Outer: e.Outer, Home: e.Home, Environ: slices.Clone(e.Environ), Dir: e.Dir, Sandbox: e.Sandbox, Wall: e.Wall, Hidden: e.Hidden, HiddenPatterns: e.HiddenPatterns, Model: e.Model, Unsaved: e.Unsaved, Schedules: e.Schedules,
-		Agent: agent, cwd: cwd, tasks: tasks, shared: shared}
+		Agent: agent, cwd: cwd, tasks: tasks, holders: holders{shared: shared}}
 }
 
 // OnClose registers f to be called when the conversation ends, in reverse order. If it has already
