@@ -256,7 +256,7 @@ var hookEvents = []struct {
 	{wire.EventWorktreeRemove, "To remove a worktree", false},
 	{wire.EventCwdChanged, "After the working directory has changed", false},
 	{wire.EventFileChanged, "When a watched file changes", true},
-	{wire.EventDirectoryAdded, "When a working directory is added", false},
+	{wire.EventDirectoryAdded, "When a working directory is added", true},
 	{wire.EventMessageDisplay, "While text of the answer is shown", false},
 }
 

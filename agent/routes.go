@@ -86,7 +86,12 @@ var routes = sync.OnceValue(func() map[string]route {
 			s.mcp.Deliver(req.ServerName, req.Message)
 		}),
 
-		byReader(func(*server, *wire.SetHasSubscribers) (any, error) { return nil, nil }),
+		byReader(func(_ *server, req *wire.SetHasSubscribers) (any, error) {
+			if req.Extra["has_subscribers"] != nil {
+				return nil, refuse("", "set_has_subscribers: has_subscribers must be true, false or null")
+			}
+			return nil, nil
+		}),
 		byReader(func(s *server, req *wire.SeedReadState) (any, error) {
 			files.Seed(s.set.env, req.Path, time.UnixMilli(int64(req.Mtime)))
 			return nil, nil
@@ -131,7 +136,12 @@ var routes = sync.OnceValue(func() map[string]route {
 			}
 			return &wire.GetSettingsResponse{Effective: s.set.effective(), Sources: s.set.sources(), Applied: applied}, nil
 		}),
-		byOwner(func(s *server, req *wire.ApplyFlagSettings) (any, error) { return nil, s.applySettings(req.Settings) }),
+		byOwner(func(s *server, req *wire.ApplyFlagSettings) (any, error) {
+			if req.Settings == nil {
+				return nil, refuse("", "apply_flag_settings: settings must be an object")
+			}
+			return nil, s.applySettings(req.Settings)
+		}),
 		byOwner(func(s *server, _ *wire.GetSessionCost) (any, error) {
 			usd, _ := s.conv.Ledger()
 			return &wire.GetSessionCostResponse{Text: fmt.Sprintf("Total cost: $%.4f", usd)}, nil
@@ -145,7 +155,12 @@ var routes = sync.OnceValue(func() map[string]route {
 		byOwner(func(s *server, req *wire.CancelAsyncMessage) (any, error) {
 			return &wire.CancelAsyncMessageResponse{Cancelled: s.conv.CancelPrompt(req.MessageUUID)}, nil
 		}),
-		byOwner(func(s *server, req *wire.RenameSession) (any, error) { return nil, s.conv.Rename(req.Title) }),
+		byOwner(func(s *server, req *wire.RenameSession) (any, error) {
+			if strings.TrimSpace(req.Title) == "" {
+				return nil, refuse("", "rename_session: title must not be empty")
+			}
+			return nil, s.conv.Rename(req.Title)
+		}),
 		byOwner(func(s *server, _ *wire.ReloadSkills) (any, error) {
 			err := s.reload()
 			return &wire.ReloadSkillsResponse{Skills: s.conv.SkillCommands()}, err
@@ -250,7 +265,7 @@ func (s *server) setMode(id string, req *wire.SetPermissionMode) {
 // setThinking limits how much the model reasons.
 func (s *server) setThinking(req *wire.SetMaxThinkingTokens) (any, error) {
 	if raw, ok := req.Extra["max_thinking_tokens"]; ok && string(raw) != "null" {
-		return nil, refuse("invalid_request", "set_max_thinking_tokens: max_thinking_tokens must be a number")
+		return nil, refuse("", "set_max_thinking_tokens: max_thinking_tokens must be a number")
 	}
 	display := string(req.ThinkingDisplay)
 	if display == "" {

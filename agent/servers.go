@@ -345,7 +345,7 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 
 // checkDynamic returns an error if mcp_set_servers does not have an object of objects.
 func checkDynamic(req *wire.MCPSetServers) error {
-	if req.Extra["servers"] != nil || slices.Contains(slices.Collect(maps.Values(req.Servers)), nil) {
+	if req.Servers == nil || slices.Contains(slices.Collect(maps.Values(req.Servers)), nil) {
 		return errors.New("mcp_set_servers: servers: expected an object of objects")
 	}
 	return nil

@@ -62,7 +62,8 @@ var askSpec = &tool.Spec{
 				"label":{"type":"string","description":"The choice in a few words"},
 				"description":{"type":"string","description":"What it means"},
 				"preview":{"type":"string","description":"What it would look like"}}}}}}},
-		"answers":{"type":"object","description":"Filled in by the user"}}}`),
+		"answers":{"type":"object","description":"Filled in by the user"},
+		"annotations":{"type":"object","description":"Filled in by the user"}}}`),
 }
 
 // previewTexts explain previews to the model, by format.
@@ -76,19 +77,32 @@ func (a *askUser) Spec() *tool.Spec { return a.spec }
 // notFragment matches elements that a fragment of HTML must not have.
 var notFragment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)<\s*(!doctype|html|head|body|script|style)\b`) })
 
-// Access checks the previews: a page that shows them must not run what the model writes.
+// Access checks that answers are unambiguous, and the previews: a page that shows them must not run what the model writes.
 func (a *askUser) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access, error) {
 	var in struct {
 		Questions []struct {
-			Options []struct {
+			Question string `json:"question"`
+			Options  []struct {
+				Label   string `json:"label"`
 				Preview string `json:"preview"`
 			} `json:"options"`
 		} `json:"questions"`
 	}
-	if json.Unmarshal(input, &in) == nil && a.previews == "html" {
+	if json.Unmarshal(input, &in) == nil {
+		seen := map[[2]string]bool{} // a question, or a question and a label
 		for _, q := range in.Questions {
+			again := seen[[2]string{q.Question}]
+			seen[[2]string{q.Question}] = true
 			for _, o := range q.Options {
-				if found := notFragment().FindString(o.Preview); found != "" {
+				choice := [2]string{q.Question, "=" + o.Label}
+				again = again || seen[choice]
+				seen[choice] = true
+			}
+			if again {
+				return nil, tool.Invalid(a.spec, tool.Issue{Code: "custom", Path: []any{}, Message: "Two questions, or two labels of one question, are the same"})
+			}
+			for _, o := range q.Options {
+				if found := notFragment().FindString(o.Preview); found != "" && a.previews == "html" {
 					return nil, fmt.Errorf("A preview has %q. Write a fragment of HTML with style attributes, without html, head, body, script and style elements.", found)
 				}
 			}
@@ -103,25 +117,33 @@ func (*askUser) Run(_ context.Context, call *tool.Call) (*tool.Result, error) {
 		Questions []struct {
 			Question string `json:"question"`
 		} `json:"questions"`
-		Answers map[string]json.RawMessage `json:"answers"`
+		Answers     map[string]json.RawMessage `json:"answers"`
+		Annotations map[string]struct {
+			Notes string `json:"notes"`
+		} `json:"annotations"`
 	}
 	if err := json.Unmarshal(call.Input, &in); err != nil {
 		return nil, err
 	}
-	if len(in.Answers) == 0 {
-		return nil, fmt.Errorf("The user gave no answer. Decide by yourself, and say what you decided.")
-	}
+	structured := struct {
+		Questions   json.RawMessage `json:"questions"`
+		Answers     json.RawMessage `json:"answers"`
+		Annotations json.RawMessage `json:"annotations,omitempty"`
+	}{Answers: json.RawMessage("{}")}
+	json.Unmarshal(call.Input, &structured)
 	var parts []string
 	for _, q := range in.Questions {
 		if a, ok := in.Answers[q.Question]; ok {
-			parts = append(parts, fmt.Sprintf("%q=%s", q.Question, a))
+			part := fmt.Sprintf("%q=%s", q.Question, a)
+			if notes := in.Annotations[q.Question].Notes; notes != "" {
+				part += " notes: " + notes
+			}
+			parts = append(parts, part)
 		}
 	}
-	var structured struct {
-		Questions json.RawMessage `json:"questions"`
-		Answers   json.RawMessage `json:"answers"`
+	if len(parts) == 0 {
+		return tool.Text("The user gave no answer. Decide by yourself, and say what you decided.", structured), nil
 	}
-	json.Unmarshal(call.Input, &structured)
 	return tool.Text("The user answered: "+strings.Join(parts, ", ")+". Go on with that.", structured), nil
 }
 

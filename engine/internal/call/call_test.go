@@ -163,6 +163,11 @@ func TestStages(t *testing.T) {
 		{name: "the host fails", host: &fakeHost{err: errors.New("gone")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "gone", denied: true, records: "receipt", decision: "config"},
 		{name: "the host answers nonsense", host: &fakeHost{answer: &wire.PermissionResult{Behavior: "maybe"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt", decision: "config"},
 		{name: "the host's input does not fit", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`{"n":"x"}`)}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "one that its schema does not allow", records: "receipt", decision: "permission_updated_input_invalid"},
+		{name: "an empty input of the host changes nothing", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`{ }`)}}, tool: &fakeTool{name: "Do", run: func(_ context.Context, in json.RawMessage) (*tool.Result, error) {
+			return tool.Text("ran with "+string(in), nil), nil
+		}}, input: `{"n":1}`, want: `ran with {"n":1}`, records: "receipt intent outcome", decision: "user_temporary"},
+		{name: "the host's input is no object", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedInput: json.RawMessage(`"x"`)}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "no valid answer", denied: true, records: "receipt", decision: "config"},
+		{name: "an unknown scope of a decision", host: &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, DecisionClassification: "forever"}}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "user_temporary"},
 		{name: "the tool panics", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do", run: func(context.Context, json.RawMessage) (*tool.Result, error) { panic("oops") }}, input: `{}`, want: "oops", records: "receipt intent outcome"},
 		{name: "a call without effects has no intent", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Look", readOnly: true}, input: `{}`, want: "ran", records: "receipt", decision: "config"},
 	} {
@@ -201,6 +206,28 @@ func TestStages(t *testing.T) {
 				t.Errorf("got a decision of %q, want %q", got, tt.decision)
 			}
 		})
+	}
+}
+
+// TestMalformedUpdates checks that an answer with a malformed update still decides the call, but changes no permissions.
+func TestMalformedUpdates(t *testing.T) {
+	fine := &wire.PermissionUpdate{Type: wire.UpdateAddRules, Behavior: wire.BehaviorAllow, Rules: []*wire.PermissionRule{{ToolName: "Do"}}, Destination: wire.DestinationSession}
+	for name, update := range map[string]*wire.PermissionUpdate{
+		"":                       nil,
+		"no destination":         {Type: wire.UpdateSetMode, Mode: wire.ModePlan},
+		"an unknown type":        {Type: "grant", Destination: wire.DestinationSession},
+		"an unknown destination": {Type: wire.UpdateSetMode, Mode: wire.ModePlan, Destination: "policySettings"},
+		"no behavior":            {Type: wire.UpdateAddRules, Rules: fine.Rules, Destination: wire.DestinationSession},
+		"no mode":                {Type: wire.UpdateSetMode, Destination: wire.DestinationSession},
+	} {
+		r, _ := newRunner(t, &fakeHost{answer: &wire.PermissionResult{Behavior: wire.BehaviorAllow, UpdatedPermissions: []*wire.PermissionUpdate{fine, update}}}, wire.ModeDefault)
+		applied := 0
+		r.Top.Apply = func(*wire.PermissionUpdate) []string { applied++; return nil }
+		out := r.Run(t.Context(), &Call{ID: "c1", Name: "Do", Input: json.RawMessage(`{}`), Tool: &fakeTool{name: "Do"}})
+		want := map[string]int{"": 1, "no destination": 2}[name]
+		if applied != want || out.Denied {
+			t.Errorf("%q: %d updates were applied and the call was denied: %v, want %d updates and an allowed call", name, applied, out.Denied, want)
+		}
 	}
 }
 

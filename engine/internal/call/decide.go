@@ -1,6 +1,7 @@
 package call
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -352,7 +353,7 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 	case res.Message == "" && s.by != "hook":
 		return s.fail(errors.New("The permission callback gave no valid answer: it denied the call without a message."))
 	}
-	source := string(cmp.Or(res.DecisionClassification, wire.UserReject))
+	source := classified(res, wire.UserReject)
 	reason := ""
 	if s.by == "hook" {
 		source = "hook"
@@ -368,8 +369,12 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 // applyPermission allows a call as answered, unless the answer changes the input to one that
 // the rules deny: a person must not be tricked past a rule.
 func (s *run) applyPermission(res *wire.PermissionResult) bool {
+	if in := bytes.TrimSpace(res.UpdatedInput); len(in) > 0 && in[0] != '{' && string(in) != "null" {
+		s.out.Denied, s.out.Meta = true, s.rejected("permission-rule", "config", "other")
+		return s.fail(errors.New("The permission callback gave no valid answer: updatedInput must be an object."))
+	}
 	var invalid error
-	changed, decided := res.UpdatedInput != nil && string(res.UpdatedInput) != "null", true
+	changed, decided := !slices.Contains([]string{"", "null", "{}"}, string(bytes.Join(bytes.Fields(res.UpdatedInput), nil))), true // an empty input changes nothing
 	if changed {
 		if invalid = s.prepare(res.UpdatedInput); invalid == nil {
 			decided = s.decide()
@@ -393,7 +398,16 @@ func (s *run) applyPermission(res *wire.PermissionResult) bool {
 		return s.allow("hook", "")
 	}
 	s.decision.DecidedBy = policy.ByAnswer
-	return s.allow(string(cmp.Or(res.DecisionClassification, wire.UserTemporary)), "")
+	return s.allow(classified(res, wire.UserTemporary), "")
+}
+
+// classified returns the scope of a decision, or otherwise if the host gave no scope that is known.
+func classified(res *wire.PermissionResult, otherwise wire.DecisionClassification) string {
+	switch c := res.DecisionClassification; c {
+	case wire.UserTemporary, wire.UserPermanent, wire.UserReject:
+		return string(c)
+	}
+	return string(otherwise)
 }
 
 // rejected describes a call that is not allowed.
@@ -405,6 +419,11 @@ func (s *run) rejected(kind, source, reason string) *wire.ToolResultMeta {
 // applyUpdates applies the permission updates of an answer, for this conversation and for
 // later ones.
 func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
+	if i := slices.IndexFunc(updates, func(u *wire.PermissionUpdate) bool { return u != nil && !wellFormed(u) }); i >= 0 {
+		text, _ := json.Marshal(updates[i])
+		s.Log.Warn("the answer to a permission request has a malformed update, so none of its updates applies", "tool", s.spec.Name, "update", string(text))
+		return
+	}
 	for _, u := range updates {
 		if u == nil {
 			continue
@@ -430,6 +449,22 @@ func (s *run) applyUpdates(updates []*wire.PermissionUpdate) {
 			s.callEventHooks("", &wire.ConfigChangeInput{Source: source, FilePath: path}, source)
 		}
 	}
+}
+
+// wellFormed reports whether the type, the destination and the behavior of an update are known.
+func wellFormed(u *wire.PermissionUpdate) bool {
+	switch u.Destination {
+	case "", wire.DestinationSession, wire.DestinationCLIArg, wire.DestinationUserSettings, wire.DestinationProjectSettings, wire.DestinationLocalSettings:
+	default:
+		return false
+	}
+	switch u.Type {
+	case wire.UpdateAddRules, wire.UpdateReplaceRules, wire.UpdateRemoveRules:
+		return u.Behavior == wire.BehaviorAllow || u.Behavior == wire.BehaviorAsk || u.Behavior == wire.BehaviorDeny
+	case wire.UpdateSetMode:
+		return u.Mode != ""
+	}
+	return u.Type == wire.UpdateAddDirectories || u.Type == wire.UpdateRemoveDirectories
 }
 
 // permits reports whether an update of rules or directories allows calls that were not allowed before.
