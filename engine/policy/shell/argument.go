@@ -74,6 +74,7 @@ type argv struct {
 	done     bool // the remaining words belong to another program
 
 	delegated bool // the line of a subcommand covers everything
+	end       int  // where its own arguments end, if not at the end
 }
 
 // An operand is an argument that is not an option.
@@ -95,6 +96,9 @@ func (a *argv) all(at int) {
 // collects the operands.
 func (a *argv) options(at int) {
 	p, args := a.p, a.c.Args
+	if a.end > 0 {
+		args = args[:a.end]
+	}
 	for i := at; i < len(args) && !a.done; i++ {
 		w := args[i]
 		t := w.Text()
@@ -262,6 +266,7 @@ func (a *argv) stray(t string, i int) {
 func (a *argv) long(t string, i int) int {
 	name, value, joinedValue := strings.Cut(t, "=")
 	o, ok := a.p.find(name)
+	abbreviated := ok && o.name != name && !a.p.is(onedashTrait)
 	if !ok {
 		for _, b := range a.p.begin {
 			if rest, found := strings.CutPrefix(t, b.name); found {
@@ -281,8 +286,8 @@ func (a *argv) long(t string, i int) int {
 		a.unknown(t, i)
 		return i
 	}
-	if o.name != name && !a.p.is(onedashTrait) {
-		a.quiet = false // abbreviated
+	if abbreviated {
+		a.quiet = false
 		if !a.p.is(anyTrait) {
 			a.c.risk(i, t)
 		}

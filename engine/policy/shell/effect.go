@@ -157,9 +157,15 @@ func writeEffect(a *argv, w Word, i, _ int) {
 
 func placeEffect(a *argv, w Word, i, _ int) {
 	a.acts()
-	if !w.none() {
-		a.c.Places = append(a.c.Places, Place{i, w})
-		a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Loose: true})
+	if w.none() {
+		return
+	}
+	a.c.Places = append(a.c.Places, Place{i, w})
+	a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Loose: true})
+	if t := w.Text(); w.Static() && strings.ContainsAny(t, ":=") { // html:DIR, NAME=FILE, DIR:DIR
+		for part := range strings.FieldsFuncSeq(t, func(r rune) bool { return r == ':' || r == '=' }) {
+			a.c.Places = append(a.c.Places, Place{i, Literal(part)})
+		}
 	}
 }
 
@@ -287,10 +293,7 @@ func inplaceEffect(a *argv, w Word, i, _ int) {
 // targetEffect records what a build works on.
 func targetEffect(a *argv, w Word, _, at int) {
 	a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Loose: true})
-	if !w.Static() {
-		return
-	}
-	if t := w.Text(); strings.Contains(t, "/") && (path.IsAbs(t) || strings.HasPrefix(t, "..")) {
+	if w.Static() {
 		a.c.Places = append(a.c.Places, Place{at, w})
 	}
 }
@@ -365,8 +368,16 @@ func plainCMakeValue(name, value string) bool {
 	if name == "CMAKE_INSTALL_PREFIX" {
 		return consistsOf(value, nameBytes+"/")
 	}
+	for _, end := range []string{"_COMPILER", "_LAUNCHER", "_PROGRAM", "_COMMAND", "_EMULATOR", "_LINKER"} {
+		if strings.HasSuffix(name, end) {
+			return slices.Contains(buildPrograms, strings.TrimRight(value, "-.0123456789"))
+		}
+	}
 	return consistsOf(value, nameBytes+"/+,") && !path.IsAbs(value) && !strings.Contains(value, "..")
 }
+
+// buildPrograms are programs that a variable for cmake may name.
+var buildPrograms = strings.Fields("cc gcc clang c++ g++ clang++ nvcc ccache sccache distcc ninja make gmake ld lld mold")
 
 // plainCompilerFlags are the flags -f of compilers whose values are neither files nor
 // programs.

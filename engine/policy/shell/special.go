@@ -138,9 +138,11 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 var risks = map[string]string{
 	"docker": "v o H --volume --mount --output --privileged --device --cap-add --pid --security-opt --volumes-from --host --context" +
 		" --config --env-file --secret --ssh" +
-		" --build-context --iidfile --cidfile --metadata-file --runtime --userns --ipc --uts --add-host --allow --cache-to",
+		" --build-context --iidfile --cidfile --metadata-file --runtime --userns --ipc --uts --add-host --allow --cache-to --volume-driver" +
+		" --use-api-socket --label-file --cgroupns --log-opt --device-",
 	"kubectl": "--kubeconfig --server --token --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify --cache-dir --profile-output" +
-		" --output-directory --helm-command --exec-command --proxy-url --as --as-group --as-uid --tls-server-name --profile s",
+		" --output-directory --helm-command --exec-command --proxy-url --as --as-group --as-uid --tls-server-name --profile s" +
+		" --kuberc --enable-exec --enable-alpha-plugins --mount",
 	"ss": "D F K --diag --filter --kill", "ip": "b -batch --batch exec", "lsof": "D", "dmesg": "C c D E n --clear --read-clear --console-",
 	"journalctl": "M --machine --cursor-file --vacuum- --rotate --flush --sync --setup-keys --update-catalog --relinquish-var --smart-relinquish-var",
 	"systemctl":  "H M --host --machine --root --image",
@@ -155,8 +157,10 @@ var risks = map[string]string{
 	"aws":       "--endpoint-url --cli-input- --ca-bundle", "gcloud": "--flags-file --configuration --access-token-file --credential-file-override",
 	"s3cmd": "c --config --host --host-bucket --ca-certs",
 	"zstd":  "o --output-dir- --trace --filelist --train",
-	"bun":   "r c --preload --require --import --config --cwd --env-file --define --loader --tsconfig-override --registry --outfile --outdir",
-	"deno":  "A R W N E S r c --allow- --preload --import --import-map --config --env-file --unsafely- --require --location --cert --lock --v8-flags --output",
+	"bun": "r c --preload --require --import --config --cwd --env-file --define --loader --tsconfig-override --registry --outfile --outdir" +
+		" --coverage-dir --reporter-outfile --cache-dir --cert --inspect",
+	"deno": "A R W N E S r c --allow- --preload --import --import-map --config --env-file --unsafely- --require --location --cert --lock --v8-flags --output" +
+		" --junit-path --coverage --coverage-path --inspect",
 }
 
 // exactOptions are programs of risks whose options cannot be abbreviated.
@@ -645,13 +649,21 @@ func (a *argv) plainOption(args []Word) func(text string) bool {
 
 // runner is for programs that run parts of a project in unknown ways.
 func runner(a *argv, args []Word, at int) {
-	s := a.s
-	project(a, args, at)
+	if len(args) < 2 || !args[0].Static() || args[0].Text() != "run" && args[0].Text() != "exec" || !args[1].Static() || strings.HasPrefix(args[1].Text(), "-") {
+		project(a, args, at)
+		return
+	}
 	// poetry run pytest, bundle exec rspec: the options are those of that program.
-	if len(args) > 1 && args[0].Static() && (args[0].Text() == "run" || args[0].Text() == "exec") && args[1].Static() {
-		if p := lookup(filepath.Base(args[1].Text())); p != nil && (p.code == "" || p.code == "project") {
-			s.program(a.c, p, at+2, a.input)
-			a.c.Quiet, a.c.Reads, a.c.Edits = false, false, false
+	a.end = at + 1
+	project(a, args, at)
+	if p := lookup(filepath.Base(args[1].Text())); p != nil && (p.code == "" || p.code == "project") {
+		a.s.program(a.c, p, at+2, a.input)
+		a.c.Quiet, a.c.Reads, a.c.Edits = false, false, false
+		return
+	}
+	for i, w := range args[1:] {
+		if w.Static() && strings.HasPrefix(w.Text(), "-") {
+			a.stray(w.Text(), at+1+i)
 		}
 	}
 }
@@ -671,8 +683,13 @@ const (
 func language(a *argv, args []Word, at int) {
 	s, c, name := a.s, a.c, a.via
 	c.Loose = true
-	if len(args) > 0 && !strings.HasPrefix(args[0].Text(), "-") {
-		risky(a, args, at) // after a subcommand
+	if len(args) > 0 && !strings.HasPrefix(args[0].Text(), "-") && risks[name] != "" { // after a subcommand
+		risky(a, args, at)
+		for i, w := range args[1:] {
+			if !strings.HasPrefix(w.Text(), "-") {
+				targetEffect(a, w, at+1+i, at+1+i)
+			}
+		}
 	}
 	s.arguments(c, args)
 	if s.writesConfigOf(name) {
@@ -695,7 +712,7 @@ func language(a *argv, args []Word, at int) {
 	}
 	c.Reads = asksVersion(a.p, args)
 	if len(args) > 1 && args[0].Static() && args[0].Text() == "-m" && args[1].Static() { // python -m pytest
-		if p := lookup(args[1].Text()); p != nil && (p.code == "" || p.code == "project") {
+		if p := lookup(args[1].Text()); p != nil && (p.code == "" || p.code == "project" || p.code == "runner") {
 			s.program(c, p, at+2, a.input)
 			c.Quiet, c.Edits = false, false
 			c.Reads = c.Reads && p.name == "json.tool"

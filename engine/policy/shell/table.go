@@ -3,6 +3,7 @@ package shell
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -173,6 +174,9 @@ func parseTable(text string) (*table, error) {
 func (t *table) parse(line *programLine) (*program, error) {
 	p := &program{name: line.first, short: map[byte]option{}, long: map[string]option{}, pairs: map[string]kind{}}
 	words := strings.Fields(line.words)
+	if slices.Contains(words, "onedash") { // it changes how options are read
+		p.traits |= onedashTrait
+	}
 	for len(words) > 0 {
 		word := words[0]
 		words = words[1:]
