@@ -6,7 +6,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Hidden files in the home directory configure what programs execute. Changing one needs
+// Hidden files, bin and Library in the home directory configure what programs execute. Changing one needs
 // permission, unless the project is in the same place, or a rule names it.
 func TestHiddenFilesOfTheHome(t *testing.T) {
 	rule := func(content string) Rule {
@@ -22,6 +22,10 @@ func TestHiddenFilesOfTheHome(t *testing.T) {
 		{"/home/u", "Write", "/home/u/.config/git/config", nil, wire.BehaviorAsk},
 		{"/home/u", "Write", "/home/u/.local/bin/ls", nil, wire.BehaviorAsk},
 		{"/home/u", "Write", "/home/u/.psqlrc", nil, wire.BehaviorAsk},
+		{"/home/u", "Write", "/home/u/bin/ls", nil, wire.BehaviorAsk},
+		{"/home/u", "Bash", "cp a Library/LaunchAgents/x.plist", nil, wire.BehaviorAsk},
+		{"/home/u/app", "Write", "/home/u/app/bin/x", nil, wire.BehaviorAllow},
+		{"/home/u/app", "Write", "/home/u/app/.helix/languages.toml", nil, wire.BehaviorAsk},
 		{"/home/u", "Bash", "touch .local/bin/ls", nil, wire.BehaviorAsk},
 		{"/home/u", "Bash", "touch notes.txt", nil, wire.BehaviorAllow},
 		{"/home", "Write", "/home/u/.config/fish/config.fish", nil, wire.BehaviorAsk},

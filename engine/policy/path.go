@@ -300,16 +300,17 @@ func (j *judgement) keeps(path string) bool {
 	return name != "" && !j.allowedByName(name, path)
 }
 
-// inHome returns the hidden file or directory of the user's home that contains a path, unless the
-// project is in the same one. Programs keep files there that they execute.
+// inHome returns the file or directory of the user's home that contains a path, if programs keep
+// files there that they execute: a hidden one, bin or Library. It returns "" if the project is in the
+// same one.
 func (j *disk) inHome(path string) string {
 	if j.req.Home == "" {
 		return ""
 	}
 	for _, home := range []string{j.req.Home, j.resolve(j.req.Home)} {
-		name := hiddenBelow(home, path)
+		name := configBelow(home, path)
 		if name != "" && !slices.ContainsFunc(j.req.Roots, func(root string) bool {
-			return hiddenBelow(home, root) == name || hiddenBelow(home, j.resolve(root)) == name
+			return configBelow(home, root) == name || configBelow(home, j.resolve(root)) == name
 		}) {
 			return name
 		}
@@ -317,14 +318,17 @@ func (j *disk) inHome(path string) string {
 	return ""
 }
 
-// hiddenBelow returns the first element of the path from a directory to another path, if it is
-// hidden.
-func hiddenBelow(dir, path string) string {
+// configBelow returns the first element of the path from a home to another path, if programs keep
+// files there that they execute.
+func configBelow(dir, path string) string {
 	rest, err := filepath.Rel(dir, path)
 	if err != nil {
 		return ""
 	}
 	name, _, _ := strings.Cut(filepath.ToSlash(rest), "/")
+	if name == "bin" || name == "Library" {
+		return name
+	}
 	if len(name) < 2 || name[0] != '.' || name == ".." {
 		return ""
 	}
@@ -360,7 +364,7 @@ func protectedName(paths ...string) string {
 			switch lower := foldName(strings.TrimRight(dir, ". ")); lower {
 			case ".git", "git~1", ".githooks", ".hg", ".svn", ".claude", ".parley", ".vscode", ".idea", ".husky",
 				".devcontainer", ".ssh", ".gnupg", ".cargo", ".yarn", ".zed", ".cursor", ".fleet", ".run", ".vs", ".theia", ".windsurf",
-				".codex", ".gemini", ".kiro", ".mise", ".emacs.d", ".vim":
+				".codex", ".gemini", ".kiro", ".mise", ".emacs.d", ".vim", ".nvim", ".helix", ".nova":
 				return lower
 			}
 		}
@@ -372,7 +376,8 @@ func protectedName(paths ...string) string {
 			".nvimrc", ".nvim.lua", ".lvimrc", ".local.vimrc", ".emacs", ".dir-locals.el", ".bazelrc", ".lefthook.yml", ".lefthook.yaml", ".lefthook.toml",
 			"lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook-local.yml", ".pnp.cjs", ".pnpmfile.cjs", ".justfile", ".mise.toml", "mise.toml",
 			".mise.local.toml", "mise.local.toml", ".pdbrc", ".irbrc", ".pryrc", ".pythonrc", ".ghci", ".iex.exs", ".psqlrc", ".sqliterc", ".rprofile",
-			".octaverc", ".xonshrc", ".direnvrc", ".autoenv", ".autoenv.zsh", ".login", ".devcontainer.json", ".tmux.conf", ".screenrc":
+			".octaverc", ".xonshrc", ".direnvrc", ".autoenv", ".autoenv.zsh", ".login", ".devcontainer.json", ".tmux.conf", ".screenrc",
+			".luarc.json", ".luarc.jsonc":
 			return base
 		default:
 			if strings.HasSuffix(base, ".code-workspace") { // tasks of an editor
