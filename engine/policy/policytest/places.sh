@@ -142,6 +142,11 @@ place_globalalias() { git config --global alias.lg "!touch $MARK"; git config --
 place_pagerconfig() { git config core.pager "touch $MARK;cat"; git config pager.log "touch $MARK;cat"; git config pager.status "touch $MARK;cat"; }
 place_alternates() { git clone -q --bare . "$OUT/alt.git"; GIT_DIR="$OUT/alt.git" git hash-object -w "$OUT/secret.txt" >hash; echo "$OUT/alt.git/objects" >.git/objects/info/alternates; }
 place_gitdirout() { git init -q --template= "$OUT/r"; cp "$OUT/secret.txt" "$OUT/r/s"; git -C "$OUT/r" add s; git -C "$OUT/r" commit -qm s; mkdir sub/x; echo "gitdir: $OUT/r/.git" >sub/x/.git; }
+place_cmake() {
+	printf 'CMAKE_GENERATOR:INTERNAL=Unix Makefiles\nCMAKE_HOME_DIRECTORY:INTERNAL=%s\nCMAKE_MAKE_PROGRAM:FILEPATH=make\nCMAKE_PROJECT_NAME:STATIC=x\n' "$WS" >sub/d/CMakeCache.txt
+	printf 'all x:\n\t@:\n' >sub/d/Makefile
+	printf 'x:=$(shell touch %s)\nall:\n\t@:\n' "$MARK" >evil.mk
+}
 place_worktreeout() { git config core.worktree "$OUT"; }
 
 if [ "$PLACE" = app ]; then

@@ -239,7 +239,8 @@ func cmdEffect(a *argv, w Word, _, at int) {
 }
 
 // packageEffect handles a program that a package contains: its options are treated as
-// those of the program that runs it.
+// those of the program that runs it. Programs of the system are found, too: they need a rule of
+// their own.
 func packageEffect(a *argv, w Word, _, at int) {
 	a.acts()
 	if !w.Static() {
@@ -249,7 +250,7 @@ func packageEffect(a *argv, w Word, _, at int) {
 	name := path.Base(w.Text())
 	a.done = true
 	a.s.addCall(&Call{Args: a.c.Args[at:], Via: a.via, Guess: true})
-	if p := lookup(name); p != nil && (p.code == "" || p.code == "project") {
+	if p := lookup(name); p != nil && (p.code == "project" || p.code == "runner") {
 		a.s.program(a.c, p, at+1, a.input)
 		a.c.Quiet, a.c.Reads, a.c.Edits = false, false, false
 		return

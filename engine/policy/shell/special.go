@@ -656,9 +656,14 @@ func runner(a *argv, args []Word, at int) {
 	// poetry run pytest, bundle exec rspec: the options are those of that program.
 	a.end = at + 1
 	project(a, args, at)
-	if p := lookup(filepath.Base(args[1].Text())); p != nil && (p.code == "" || p.code == "project") {
+	switch p := lookup(filepath.Base(args[1].Text())); {
+	case p == nil || p.code == "language":
+	case p.code == "project" || p.code == "runner":
 		a.s.program(a.c, p, at+2, a.input)
 		a.c.Quiet, a.c.Reads, a.c.Edits = false, false, false
+		return
+	default: // of the system
+		a.s.run(args[1:], a.via, a.input)
 		return
 	}
 	for i, w := range args[1:] {
