@@ -688,14 +688,7 @@ const (
 func language(a *argv, args []Word, at int) {
 	s, c, name := a.s, a.c, a.via
 	c.Loose = true
-	if len(args) > 0 && !strings.HasPrefix(args[0].Text(), "-") && risks[name] != "" { // after a subcommand
-		risky(a, args, at)
-		for i, w := range args[1:] {
-			if !strings.HasPrefix(w.Text(), "-") {
-				targetEffect(a, w, at+1+i, at+1+i)
-			}
-		}
-	}
+	afterSubcommand(a, args, at)
 	s.arguments(c, args)
 	if s.writesConfigOf(name) {
 		s.blurOnly("it writes a file that " + name + " takes commands from")
@@ -721,6 +714,19 @@ func language(a *argv, args []Word, at int) {
 			s.program(c, p, at+2, a.input)
 			c.Quiet, c.Edits = false, false
 			c.Reads = c.Reads && p.name == "json.tool"
+		}
+	}
+}
+
+// afterSubcommand handles the arguments of an interpreter that has subcommands.
+func afterSubcommand(a *argv, args []Word, at int) {
+	if len(args) == 0 || strings.HasPrefix(args[0].Text(), "-") || risks[a.via] == "" {
+		return
+	}
+	risky(a, args, at)
+	for i, w := range args[1:] {
+		if !strings.HasPrefix(w.Text(), "-") {
+			targetEffect(a, w, at+1+i, at+1+i)
 		}
 	}
 }
