@@ -110,12 +110,12 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 				resp.PendingPermissionRequests = append(resp.PendingPermissionRequests, p.ControlRequest)
 			}
 		}
+		if req.Title != "" && (again || !s.set.titled) {
+			s.conv.Rename(req.Title)
+		}
 		s.Emit(&wire.ControlResponse{Response: resp})
 		if again {
 			s.conv.ReportTasks()
-		}
-		if req.Title != "" {
-			s.conv.Rename(req.Title)
 		}
 	})
 }

@@ -151,6 +151,7 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 	if !s.waits() {
 		s.connectServers()
 	}
+	conv.EmitTitle()
 
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)

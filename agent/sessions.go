@@ -251,7 +251,7 @@ func copied(h *session.History, from string) []*session.Entry {
 		entries = append(entries, &c)
 		*e = c // the conversation continues from the copy
 	}
-	for _, typ := range []string{"parley-prefix", "parley-quarantine", "cost-state"} {
+	for _, typ := range []string{"parley-prefix", "parley-quarantine", "cost-state", "custom-title"} {
 		if e := h.Latest[typ]; e != nil {
 			entries = append(entries, e)
 		}

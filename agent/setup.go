@@ -122,6 +122,7 @@ type setup struct {
 	provider  string                     // of the model, for hosts
 	sessionID string
 	history   *session.History      // of a resumed session
+	titled    bool                  // the resumed session has a title, which initialize does not replace
 	refresh   func(context.Context) // checks for changed files; may be nil
 	tell      func(wire.Message)    // sends the host a message beside the conversation; may be nil
 	log       session.Log
@@ -347,13 +348,18 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 	set.sessionID, set.history = id, history
 	set.log = log
 	set.compressOld()
+	title, stored := strings.TrimSpace(f.SessionName), history.Title()
 	if log != nil {
 		set.closers = append(set.closers, log.Close)
-		if title := strings.TrimSpace(set.flags.SessionName); title != "" {
+		if title != "" {
 			if err := log.Append(session.Title(title)); err != nil {
 				return nil, err
 			}
 		}
+	}
+	set.titled = stored != "" && !f.Fork
+	if title == "" {
+		title = stored
 	}
 	system, err := set.systemPrompt()
 	if err != nil {
@@ -406,7 +412,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 			NoSlashCommands: f.NoSlashCommands, PromptCommands: promptCommands(servers),
 		},
 		SessionConfig: engine.SessionConfig{
-			SessionID: id, Log: log, History: history, Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,
+			SessionID: id, Title: title, Log: log, History: history, Checkpoints: set.checkpoints(), LoadPart: set.loadPart(id), PartHistory: set.partHistory(), NewLog: set.newLog,
 		},
 		OutputConfig: engine.OutputConfig{
 			Partial: f.Partial, Replay: f.ReplayUsers, States: states(set.vars), InitExtra: set.initExtra(),

@@ -166,6 +166,7 @@ type ContextConfig struct {
 // A SessionConfig says where a conversation is recorded.
 type SessionConfig struct {
 	SessionID string
+	Title     string           // of the session; empty if nobody named it
 	Log       session.Log      // nil means that nothing is recorded
 	History   *session.History // of a resumed session
 	// Checkpoints records file contents before each prompt, for Rewind, in a part of the

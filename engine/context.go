@@ -68,8 +68,40 @@ type briefing struct {
 	runner *call.Runner
 }
 
-// sendContext sends the context of the user and the project to the model, unless it was sent before.
+// sendContext sends the context of the user and the project and the instructions of MCP servers to the model, unless
+// they were sent before.
 func (c *briefing) sendContext(t *turn) error {
+	if err := c.sendProject(t); err != nil {
+		return err
+	}
+	return c.sendInstructions()
+}
+
+// instructionsField marks the records that contain instructions of MCP servers, with the names of the servers.
+const instructionsField = "mcpInstructions"
+
+// sendInstructions sends the instructions of the MCP servers that have connected since the last prompt.
+func (c *briefing) sendInstructions() error {
+	var names []string
+	var b strings.Builder
+	for _, m := range c.managers() {
+		for _, in := range m.Instructions() {
+			if !slices.Contains(c.told.servers, in.Server) {
+				names = append(names, in.Server)
+				fmt.Fprintf(&b, "\n\n## %s\n\n%s", in.Server, in.Text)
+			}
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	c.told.servers = append(c.told.servers, names...)
+	text := "# MCP servers\n\nThese MCP servers describe how to use their tools." + b.String()
+	return c.append(fields("isMeta", true, instructionsField, names), mustJSON(&wire.TextBlock{Text: history.Reminder(text)}))
+}
+
+// sendProject sends the context of the user and the project to the model, unless it was sent before.
+func (c *briefing) sendProject(t *turn) error {
 	p := c.project
 	if p == nil || c.told.context {
 		return c.sendSkills()
@@ -170,8 +202,13 @@ func (c *briefing) remind(text string, paths []string) error {
 	return c.append(fields("isMeta", true, contextField, paths), mustJSON(&wire.TextBlock{Text: history.Reminder(text)}))
 }
 
-// restoreContext restores from a session's record which files were sent.
+// restoreContext restores from a session's record which files and instructions were sent.
 func (c *briefing) restoreContext(e *session.Entry) {
+	if raw := e.Fields[instructionsField]; raw != nil {
+		var names []string
+		json.Unmarshal(raw, &names)
+		c.told.servers = append(c.told.servers, names...)
+	}
 	raw := e.Fields[contextField]
 	if raw == nil || c.project == nil {
 		return

@@ -33,7 +33,7 @@ type hooks struct {
 	env     *tool.Env
 	modelID func() string            // the current model
 	rename  func(title string) error // renames the session
-	title   string                   // of the session, if it was set in this process
+	title   string                   // of the session; empty if nobody named it
 	reload  func()                   // reads the project's files again
 }
 
@@ -292,6 +292,13 @@ func (c *hooks) Rename(title string) error {
 	if err := c.rename(title); err != nil {
 		return err
 	}
-	c.rec.Emit(&wire.SessionTitleChanged{Title: c.title})
+	c.EmitTitle()
 	return nil
+}
+
+// EmitTitle emits the title of the session, if it has one.
+func (c *hooks) EmitTitle() {
+	if c.title != "" {
+		c.rec.Emit(&wire.SessionTitleChanged{Title: c.title})
+	}
 }

@@ -15,12 +15,13 @@ const exitPlanName = "ExitPlanMode"
 // notices records what was sent to the model beside prompts and results, and is part of the
 // conversation.
 type notices struct {
-	context bool   // the context of the user and the project
-	loaded  bool   // hooks know the instructions in it
-	again   bool   // a summary has replaced it
-	skills  string // the list of skills
-	plan    bool   // plan mode is on
-	tasks   string // the list of TaskCreate, as recorded
+	context bool     // the context of the user and the project
+	loaded  bool     // hooks know the instructions in it
+	again   bool     // a summary has replaced it
+	skills  string   // the list of skills
+	servers []string // MCP servers whose instructions were sent
+	plan    bool     // plan mode is on
+	tasks   string   // the list of TaskCreate, as recorded
 }
 
 // tasksType is the type of the record with the list of TaskCreate.

@@ -53,7 +53,7 @@ func assemble(cfg Config, host Host, sub *crew.Subagent, above *Conversation) *C
 		c.runner = c.newRunner(sub, above.runner)
 		c.crew = c.newCrew(sub, above.crew.Top)
 	}
-	c.hooks = hooks{below: sub != nil, source: "startup", setup: cfg.Setup, serving: &c.owner, runner: c.runner, rec: c.rec, env: env,
+	c.hooks = hooks{below: sub != nil, source: "startup", setup: cfg.Setup, title: cfg.Title, serving: &c.owner, runner: c.runner, rec: c.rec, env: env,
 		modelID: func() string { return c.model.ID }, rename: func(title string) error {
 			c.title = strings.TrimSpace(title)
 			return c.rec.Record(session.Title(c.title))

@@ -352,7 +352,7 @@ func goOption(o *parley.Options, name string, raw json.RawMessage) error {
 		"model": &o.Model, "effort": &o.Effort, "tools": &o.Tools, "allowedTools": &o.AllowedTools, "disallowedTools": &o.DisallowedTools,
 		"mcpServers": &o.MCPServers, "strictMcpConfig": &o.StrictMCPConfig, "agents": &o.Agents, "permissionMode": &o.PermissionMode,
 		"allowDangerouslySkipPermissions": &o.AllowBypass, "cwd": &o.Cwd, "additionalDirectories": &o.AddDirs, "settingSources": &o.SettingSources,
-		"settings": &o.Settings, "resume": &o.Resume, "continue": &o.Continue, "forkSession": &o.Fork, "sessionId": &o.SessionID, "resumeSessionAt": &o.ResumeAt,
+		"settings": &o.Settings, "resume": &o.Resume, "continue": &o.Continue, "forkSession": &o.Fork, "title": &o.Title, "sessionId": &o.SessionID, "resumeSessionAt": &o.ResumeAt,
 		"maxTurns": &o.MaxTurns, "maxBudgetUsd": &o.MaxBudgetUSD, "includePartialMessages": &o.PartialMessages, "enableFileCheckpointing": &o.Checkpoints,
 	}
 	if v := plain[name]; v != nil {

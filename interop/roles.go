@@ -31,7 +31,11 @@ func Role() {
 	case "":
 		return
 	case "server":
-		if err := parley.ServeTools(context.Background(), reverse, ask); err != nil {
+		server := mcp.NewServer(&mcp.Implementation{Name: "text"}, &mcp.ServerOptions{Instructions: "Turn texts around with reverse."})
+		for _, t := range []*parley.Tool{reverse, ask} {
+			t.AddTo(server)
+		}
+		if err := parley.ServeMCP(context.Background(), server, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -103,3 +103,13 @@ type History struct {
 
 	effects map[string]effect // by the id of the call
 }
+
+// Title returns the title that a person or the host gave the session, or an empty string.
+func (h *History) Title() string {
+	if h == nil || h.Latest["custom-title"] == nil {
+		return ""
+	}
+	var title string
+	json.Unmarshal(h.Latest["custom-title"].Fields["customTitle"], &title)
+	return title
+}

@@ -359,6 +359,27 @@ func (m *Manager) Status() []*wire.MCPServerStatus {
 	return list
 }
 
+// Instructions are the text of a server about the use of its tools.
+type Instructions struct{ Server, Text string }
+
+// maxInstructions limits the instructions of a server, in bytes.
+const maxInstructions = 8 << 10
+
+// Instructions returns the instructions of the connected servers that have some.
+func (m *Manager) Instructions() (list []Instructions) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.servers {
+		if s.conn == nil {
+			continue
+		}
+		if r := s.conn.session.InitializeResult(); r != nil && strings.TrimSpace(r.Instructions) != "" {
+			list = append(list, Instructions{s.name, clip(strings.TrimSpace(r.Instructions), maxInstructions)})
+		}
+	}
+	return list
+}
+
 // Init returns the servers for the first message of a turn.
 func (m *Manager) Init() []*wire.InitMCPServer {
 	m.mu.Lock()
