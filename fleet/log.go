@@ -89,7 +89,7 @@ func (b *Backend) putBlob(ctx context.Context, id string, data []byte) ([]byte, 
 			return nil, context.Cause(ctx)
 		}
 		if sleep(limit, wait) != nil {
-			return nil, fmt.Errorf("fleet: a large entry could not be stored: %w", err)
+			return nil, fmt.Errorf("fleet: a large entry could not be stored: %w", b.unanswered(err))
 		}
 	}
 }

@@ -40,6 +40,9 @@ type NodeConfig struct {
 type membership struct {
 	Cluster string   `json:"cluster"`
 	Routes  []string `json:"routes"`
+	// Server is the name of the server. It must be unique and never change, because the servers count each
+	// other by name.
+	Server string `json:"server,omitempty"`
 	// Migrating means that the sessions from when the node was alone are not in the
 	// cluster yet: they are in snapshots.
 	Migrating bool `json:"migrating,omitempty"`
@@ -85,6 +88,12 @@ func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*serve
 			return nil, 0, err
 		}
 	}
+	if m.Server == "" { // an earlier version used the name of the node
+		m.Server = cfg.Name
+		if err := cfg.remember(m); err != nil {
+			return nil, 0, err
+		}
+	}
 	first := m.Routes[0] == m.Cluster
 	if m.Migrating {
 		if _, err := os.Stat(cfg.path(asideDirName)); errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +103,7 @@ func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*serve
 		}
 	}
 	log := newServerLog(cfg.Logger)
-	s, err := startServer(ServerConfig{Name: cfg.Name, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Cluster: m.Cluster, Advertise: m.Cluster, Routes: m.Routes, Token: cfg.Token}, log)
+	s, err := startServer(ServerConfig{Name: m.Server, Dir: cfg.path(serverDirName), Listen: cfg.Listen, Cluster: m.Cluster, Advertise: m.Cluster, Routes: m.Routes, Token: cfg.Token}, log)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -151,7 +160,7 @@ func (n *NodeConfig) join(ctx context.Context, report func(string)) (*membership
 	if !slices.Contains(n.Join, n.Cluster) {
 		return nil, fmt.Errorf("fleet: --join %q does not contain this node: --cluster is %q", n.Join, n.Cluster)
 	}
-	m := &membership{Cluster: n.Cluster, Routes: n.Join}
+	m := &membership{Cluster: n.Cluster, Routes: n.Join, Server: n.Cluster}
 	if err := os.MkdirAll(n.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}

@@ -72,7 +72,7 @@ func TestMigrationToThreeNodes(t *testing.T) {
 	t.Parallel()
 	dir, addresses := t.TempDir(), freeAddresses(3)
 	node := func(i int) NodeConfig {
-		return NodeConfig{Name: string(rune('a' + i)), Dir: filepath.Join(dir, string(rune('a'+i))), Cluster: addresses[i], Join: addresses, Token: secret}
+		return NodeConfig{Name: "same", Dir: filepath.Join(dir, string(rune('a'+i))), Cluster: addresses[i], Join: addresses, Token: secret} // machines can have the same host name
 	}
 	quiet := func(string) {}
 	alone := node(0)
@@ -173,7 +173,7 @@ func TestMigrationToThreeNodes(t *testing.T) {
 	stop(servers[0])
 	stop(servers[2])
 	again := node(2)
-	again.Join, again.Cluster = nil, ""
+	again.Join, again.Cluster, again.Name = nil, "", "renamed"
 	if servers[2], _, err = StartNode(t.Context(), again, quiet); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/parley-go/parley/hub"
 )
 
 // The headers of messages in the streams of logs and inboxes.
@@ -46,7 +47,7 @@ type apiError struct {
 func (e *apiError) Error() string {
 	text := e.Description
 	if e.ErrCode == 10023 || e.ErrCode == 10047 || e.ErrCode == 10028 || strings.Contains(text, "no space left") {
-		text += "; the disk or the storage limit of the NATS server is full: free space, then the work continues"
+		text += "; the disk or the storage limit of the NATS server is full: free space, then restart it"
 	}
 	if e.ErrCode == codeUnavailable {
 		text += "; the majority or the link is down"
@@ -114,7 +115,7 @@ func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			return nil, fmt.Errorf("fleet: no NATS server has answered for %v (the majority or the link is down, or the disk of the server is full): %w", b.cfg.Lease, err)
+			return nil, b.unanswered(err)
 		}
 	}
 }
@@ -198,11 +199,19 @@ func (b *Backend) gaveUp(ctx, limit context.Context, refused *apiError, err erro
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case refused != nil && (err == nil || limit.Err() != nil):
-		return fmt.Errorf("fleet: refused for %v: %w", b.cfg.Lease, refused)
+		return fmt.Errorf("%w: refused for %v: %w", hub.ErrUnavailable, b.cfg.Lease, refused)
 	case limit.Err() != nil:
-		return fmt.Errorf("fleet: no NATS server has answered for %v (the majority or the link is down, or the disk of the server is full): %w", b.cfg.Lease, err)
+		return b.unanswered(err)
 	}
 	return err
+}
+
+// unanswered returns the error of a request that had no answer for the length of a lease.
+func (b *Backend) unanswered(err error) error {
+	if errors.Is(err, hub.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: no NATS server has answered for %v (the majority or the link is down, or the disk of the server is or was full: its log says so, free space and restart it): %w", hub.ErrUnavailable, b.cfg.Lease, err)
 }
 
 // newMsg returns a message with headers.

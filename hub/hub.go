@@ -22,6 +22,9 @@ var (
 	// ErrLimit means that a backend accepts nothing more from an actor for now.
 	ErrLimit = errors.New("hub: a limit is reached")
 
+	// ErrUnavailable means that a backend cannot be reached or stores nothing for now.
+	ErrUnavailable = errors.New("hub: the backend is not available")
+
 	// ErrExists means that the id of a new session is in use.
 	ErrExists = errors.New("hub: the session exists already")
 )

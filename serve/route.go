@@ -335,6 +335,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, id *identity, err 
 	case errors.Is(err, hub.ErrClosed), errors.Is(err, ErrDraining):
 		status, code = http.StatusServiceUnavailable, "going_away"
 		w.Header().Set("Retry-After", "1")
+	case errors.Is(err, hub.ErrUnavailable):
+		status, code = http.StatusServiceUnavailable, "unavailable"
+		w.Header().Set("Retry-After", "5")
 	case errors.As(err, &refused):
 		status, code = http.StatusBadGateway, "agent"
 	}
