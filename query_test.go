@@ -245,7 +245,7 @@ func TestInputLifetime(t *testing.T) {
 }
 
 // prompts yields prompts, with a pause before each but the first.
-func prompts(pause time.Duration, texts ...string) iter.Seq[*wire.User] {
+func promptsAfter(pause time.Duration, texts ...string) iter.Seq[*wire.User] {
 	return func(yield func(*wire.User) bool) {
 		for i, s := range texts {
 			if i > 0 {
@@ -281,7 +281,7 @@ func TestQueryStream(t *testing.T) {
 		idle    time.Duration
 	}{
 		"one after the other": {
-			prompts(time.Minute, "a", "b", "c"),
+			promptsAfter(time.Minute, "a", "b", "c"),
 			func(a *agentEnd) {
 				for range 3 {
 					a.wait("user")
@@ -290,7 +290,7 @@ func TestQueryStream(t *testing.T) {
 			}, 3, 2 * time.Minute, 0,
 		},
 		"the host thinks for longer than the agent may": {
-			prompts(time.Hour, "a", "b"),
+			promptsAfter(time.Hour, "a", "b"),
 			func(a *agentEnd) {
 				for range 2 {
 					a.wait("user")
@@ -299,7 +299,7 @@ func TestQueryStream(t *testing.T) {
 			}, 2, time.Hour, time.Minute,
 		},
 		"at once": {
-			prompts(0, "a", "b"),
+			promptsAfter(0, "a", "b"),
 			func(a *agentEnd) {
 				a.wait("user")
 				a.wait("user")
@@ -312,7 +312,7 @@ func TestQueryStream(t *testing.T) {
 			}, 2, time.Minute, 0,
 		},
 		"at once, and the second takes long to begin": {
-			prompts(0, "a", "b"),
+			promptsAfter(0, "a", "b"),
 			func(a *agentEnd) {
 				a.wait("user")
 				a.wait("user")
@@ -322,7 +322,7 @@ func TestQueryStream(t *testing.T) {
 			}, 2, time.Minute, 0, // when it is read
 		},
 		"at once, and the agent says what it is at": {
-			prompts(0, "a", "b"),
+			promptsAfter(0, "a", "b"),
 			func(a *agentEnd) {
 				one, two := a.wait("user"), a.wait("user")
 				if one.UUID == "" || one.UUID == two.UUID {
@@ -336,7 +336,7 @@ func TestQueryStream(t *testing.T) {
 			}, 2, 2 * time.Second, 0,
 		},
 		"taken together": {
-			prompts(0, "a", "b", "c"),
+			promptsAfter(0, "a", "b", "c"),
 			func(a *agentEnd) {
 				one, two, three := a.wait("user"), a.wait("user"), a.wait("user")
 				time.Sleep(time.Minute)
@@ -344,7 +344,7 @@ func TestQueryStream(t *testing.T) {
 			}, 1, time.Minute, 0,
 		},
 		"taken together, said by a count": {
-			prompts(0, "a", "b"),
+			promptsAfter(0, "a", "b"),
 			func(a *agentEnd) {
 				a.wait("user")
 				a.wait("user")
@@ -352,7 +352,7 @@ func TestQueryStream(t *testing.T) {
 			}, 1, 0, 0,
 		},
 		"taken together without a word": {
-			prompts(0, "a", "b"),
+			promptsAfter(0, "a", "b"),
 			func(a *agentEnd) {
 				a.wait("user")
 				a.wait("user")
@@ -660,7 +660,7 @@ func TestStoppedReading(t *testing.T) {
 			<-a.Context().Done()
 			return 0
 		})
-		o := stream(t.Context(), prompts(time.Second, "a", "b"), opts)
+		o := stream(t.Context(), promptsAfter(time.Second, "a", "b"), opts)
 		var broken *parley.ProtocolError
 		if !errors.As(o.err, &broken) || o.took > 30*time.Second {
 			t.Errorf("got %v after %v", o.err, o.took)

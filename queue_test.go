@@ -365,7 +365,8 @@ func TestQueueModel(t *testing.T) {
 			case 0:
 				testwait.Pause(time.Duration(popped.IntN(500)) * time.Microsecond)
 			case 1:
-				ctx, cancel = context.WithTimeout(ctx, time.Duration(popped.IntN(50))*time.Microsecond)
+				ctx, cancel = context.WithCancel(ctx)
+				go cancel()
 			}
 			m, err := q.pop(ctx)
 			late := ctx.Err() != nil

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/parley-go/parley"
 	"github.com/parley-go/parley/agent"
 	"github.com/parley-go/parley/hub"
+	"github.com/parley-go/parley/internal/testwait"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/wire"
 	"go.uber.org/goleak"
@@ -104,7 +104,7 @@ func attach(t *testing.T, s *hub.Session, by hub.Actor, after uint64) *watch {
 // until receives events until ok accepts one.
 func (w *watch) until(what string, ok func(hub.Entry) bool) hub.Entry {
 	w.t.Helper()
-	limit := time.After(time.Hour) // in a bubble: only the progress of calls is still reported
+	late := testwait.Late(w.t) // in a bubble: only the progress of calls is still reported
 	for {
 		select {
 		case e, open := <-w.events:
@@ -115,7 +115,7 @@ func (w *watch) until(what string, ok func(hub.Entry) bool) hub.Entry {
 			if ok(e) {
 				return e
 			}
-		case <-limit:
+		case <-late:
 			w.t.Fatalf("no %s after %s", what, w.kinds())
 		}
 	}

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-go/parley/internal/testwait"
 	pt "github.com/parley-go/parley/parleytest"
 )
 
@@ -24,9 +24,7 @@ func acpClientRun(t *testing.T, command ...string) (stdout string, dir string) {
 		pt.Say("More.").Always(),
 	).When("title", pt.Tools("Write").Not(), pt.Say("A title.").Always()), // the adapter asks for it at any time
 		&pt.APIOptions{Partial: true})
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd := exec.CommandContext(testwait.Context(t), command[0], command[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+filepath.Join(dir, "home"), "ANTHROPIC_BASE_URL="+api.URL, "ANTHROPIC_API_KEY="+fakeKey)
 	var stderr bytes.Buffer

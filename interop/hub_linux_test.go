@@ -178,10 +178,8 @@ func (h *hubProcess) prompt(text string) {
 // until attaches after a number until ok accepts an event.
 func (h *hubProcess) until(what string, after uint64, ok func(hub.Entry) bool) hub.Entry {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
-	defer cancel()
 	var seen []string
-	for e, err := range h.c.Attach(ctx, h.id, after) {
+	for e, err := range h.c.Attach(testwait.Context(h.t), h.id, after) {
 		if err != nil {
 			h.t.Fatalf("no %s: %v, after\n%s", what, err, strings.Join(seen, "\n"))
 		}

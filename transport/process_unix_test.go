@@ -875,7 +875,7 @@ func TestProcessTextBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Write(script)
-	defer func() { sleep = time.Sleep }()
+	defer func(real func(time.Duration)) { sleep = real }(sleep)
 	var slept time.Duration
 	sleep = func(d time.Duration) { slept += d }
 	if _, err := patient.Dial(t.Context(), Spec{Path: path}); !errors.Is(err, syscall.ETXTBSY) || !strings.Contains(err.Error(), "installer") {

@@ -112,7 +112,6 @@ func TestApproveFromAPhone(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "parley")
 	build(t, path)
-	began := time.Now()
 	server := exec.Command(path, "serve", "--demo")
 	server.Env = append(os.Environ(), "HOME="+t.TempDir())
 	server.Stderr = os.Stderr
@@ -132,7 +131,6 @@ func TestApproveFromAPhone(t *testing.T) {
 			url, admin = m[1], m[2]
 		}
 	}
-	t.Logf("listening after %v", time.Since(began))
 	go func() {
 		io.Copy(io.Discard, out)
 		ended <- server.Wait()

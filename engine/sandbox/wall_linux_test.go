@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-go/parley/internal/testwait"
 	"golang.org/x/sys/unix"
 )
 
@@ -151,9 +153,9 @@ func (y *yard) run(w *Wall, script string) (out string, code int, refused []stri
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	kill := time.AfterFunc(10*time.Minute, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	spare := context.AfterFunc(testwait.Context(y.t), func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	cmd.Wait()
-	kill.Stop()
+	spare()
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	if err := c.Err(); err != nil {
 		y.t.Fatalf("%s: %v", script, err)

@@ -1,13 +1,13 @@
 package house
 
 import (
-	"bufio"
 	"fmt"
 	"go/ast"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -17,8 +17,9 @@ var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick",
 	"time.Since", "context.WithTimeout", "context.WithTimeoutCause", "context.WithDeadline", "context.WithDeadlineCause"}
 
 // Tests wait for events, or in the virtual time of testing/synctest. Only package testwait
-// polls; the deadline of the test binary is the only limit. The exceptions are in
-// testdata/realtime.txt, which only shrinks: a row has the maximum number of calls in a file.
+// polls; the deadline of the test binary is the only limit. Benchmarks measure, so they may
+// read the clock. The exceptions are in testdata/realtime.txt, which only shrinks: a row has
+// the maximum number of calls in a file, and the reason.
 func TestNoRealTime(t *testing.T) {
 	used := map[string]int{}
 	where := map[string][]string{}
@@ -29,8 +30,7 @@ func TestNoRealTime(t *testing.T) {
 		virtual := virtualFuncs(list)
 		for _, f := range list {
 			for _, d := range f.ast.Decls {
-				fn, ok := d.(*ast.FuncDecl)
-				if ok && virtual[fn.Name.Name] {
+				if fn, ok := d.(*ast.FuncDecl); ok && (virtual[funcName(fn)] || strings.HasPrefix(fn.Name.Name, "Benchmark")) {
 					continue
 				}
 				ast.Inspect(d, func(n ast.Node) bool {
@@ -46,29 +46,29 @@ func TestNoRealTime(t *testing.T) {
 		}
 	}
 	file := filepath.Join("testdata", "realtime.txt")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, reasons := map[string]int{}, map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		number, reason, _ := strings.Cut(rest, " ")
+		n, err := strconv.Atoi(number)
+		if err != nil || reason == "" {
+			t.Fatalf("%s: %q: want a file, a number and a reason", file, line)
+		}
+		most[name], reasons[name] = n, reason
+	}
 	if *update {
 		var b strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(used)) {
-			fmt.Fprintf(&b, "%s %d\n", name, used[name])
+			fmt.Fprintf(&b, "%s %d %s\n", name, used[name], reasons[name])
 		}
 		if err := os.WriteFile(file, []byte(b.String()), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		return
-	}
-	rows, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	most := map[string]int{}
-	for s := bufio.NewScanner(rows); s.Scan(); {
-		var name string
-		var n int
-		if _, err := fmt.Sscan(s.Text(), &name, &n); err != nil {
-			t.Fatalf("%s: %q: %v", file, s.Text(), err)
-		}
-		most[name] = n
 	}
 	for name, n := range most {
 		if used[name] < n {
@@ -96,16 +96,24 @@ func testFilesByPackage(t *testing.T) map[string][]goFile {
 	return packages
 }
 
+// funcName returns the name of a function, after that of its type if it is a method.
+func funcName(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return fn.Name.Name
+	}
+	return typeName(fn.Recv.List[0].Type) + "." + fn.Name.Name
+}
+
 // virtualFuncs returns the functions of a package's tests that run in virtual time: those that
 // call synctest.Test, themselves or through such a function, and those that only such
-// functions use.
+// functions use. A method counts as used where its type is.
 func virtualFuncs(list []goFile) map[string]bool {
 	uses := map[string]map[string]bool{} // by function, the names it uses
 	for _, f := range list {
 		for _, d := range f.ast.Decls {
 			name := ""
 			if fn, ok := d.(*ast.FuncDecl); ok {
-				name = fn.Name.Name
+				name = funcName(fn)
 			}
 			if uses[name] == nil {
 				uses[name] = map[string]bool{}
@@ -138,8 +146,9 @@ func virtualFuncs(list []goFile) map[string]bool {
 			}
 			users := 0
 			only := true
+			typ, _, method := strings.Cut(name, ".")
 			for user, used := range uses {
-				if used[name] {
+				if used[typ] && !(method && (user == "" || strings.HasPrefix(user, typ+"."))) {
 					users++
 					only = only && virtual[user]
 				}

@@ -56,7 +56,7 @@ rm -rf "$1"
 // address returns where the server listens, and starts it.
 func address(t *testing.T) string {
 	t.Helper()
-	server.once.Do(func() { server.skip, server.err = start() })
+	server.once.Do(func() { server.skip, server.err = start(t) })
 	if server.skip != "" {
 		t.Skip(server.skip)
 	}
@@ -66,7 +66,7 @@ func address(t *testing.T) string {
 	return server.address
 }
 
-func start() (skip string, err error) {
+func start(t *testing.T) (skip string, err error) {
 	bin := ""
 	if path, err := exec.LookPath("initdb"); err == nil {
 		bin = filepath.Dir(path)
@@ -116,8 +116,7 @@ func start() (skip string, err error) {
 		return "", err
 	}
 	server.cmd = cmd
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
+	ctx := testwait.Context(t)
 	for {
 		conn, err := pgx.Connect(ctx, dsn(server.address, ""))
 		if err == nil {

@@ -71,11 +71,10 @@ func (j *job) table() ([]Row, error) {
 
 // A result is the outcome of a row.
 type result struct {
-	Row    int
-	Fired  bool   // the witness is present
-	Ran    string // where the command ran, if it did: "wall" or "free"
-	Note   string `json:",omitempty"`
-	Millis int64
+	Row   int
+	Fired bool   // the witness is present
+	Ran   string // where the command ran, if it did: "wall" or "free"
+	Note  string `json:",omitempty"`
 }
 
 // throwaway runs a worker in its own namespaces. It sees the files of this machine

@@ -154,12 +154,10 @@ func (p *player) playAll(rows []Row, list []int, settings map[string]*Setting) e
 		if err := p.world.Enter(s.Place); err != nil {
 			return err
 		}
-		start := time.Now()
 		res := result{Row: i}
 		if err := p.play(r, s, &res); err != nil {
 			return fmt.Errorf("%s: %w", r.Where(), err)
 		}
-		res.Millis = time.Since(start).Milliseconds()
 		if res.Ran == "wall" && !res.Fired {
 			since = append(since, i)
 		}
