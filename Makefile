@@ -16,6 +16,10 @@ export GORACE ?= atexit_sleep_ms=0
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 60s
 TEST_TIMEOUT ?= 900s
+# Test binaries without debugging information link a fifth faster.
+TESTFLAGS := -vet=off -ldflags=-w -timeout $(TEST_TIMEOUT)
+# Many tests wait for processes and disks, so two packages for each processor are tested at a time.
+PARALLEL ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 SEED ?= 1
 FOR ?= 9m
 
@@ -62,16 +66,16 @@ cross: ## link the command for linux, macOS and windows on amd64 and arm64, and 
 	done
 
 jsonv2: ## the round trips of package wire under Go's own encoding/json/v2
-	GOEXPERIMENT=jsonv2 go test -vet=off -timeout $(TEST_TIMEOUT) ./wire/...
+	GOEXPERIMENT=jsonv2 go test $(TESTFLAGS) ./wire/...
 
 stores: ## vet and test the modules below stores/, each with its own server on loopback if one is installed
 	@for module in stores/*/go.mod; do \
 		echo "stores: $${module%/go.mod}"; \
-		(cd "$${module%/go.mod}" && go vet ./... && go test -vet=off -timeout $(TEST_TIMEOUT) ./...) || exit 1; \
+		(cd "$${module%/go.mod}" && go vet ./... && go test $(TESTFLAGS) ./...) || exit 1; \
 	done
 
 fleet: ## vet and test the module fleet/ with the race detector, with NATS servers of its own on loopback
-	cd fleet && export CGO_ENABLED=1 && go vet -race ./... && go test -race -vet=off -timeout 300s ./...
+	cd fleet && export CGO_ENABLED=1 && go vet -race ./... && go test -race $(TESTFLAGS) -timeout 300s ./...
 
 chaos-short: ## make chaos in less than a minute, for CI: it fails only if something is lost, done twice or written by the wrong process
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
@@ -95,14 +99,14 @@ pictures: ## renew the pictures of the console in docs/img
 # they would take several times as long. The rules (internal/house) are a line of their own.
 PROGRAMS := cmd/parley engine/policy/policytest examples internal/pack internal/site terminal
 programs: ## the tests that do their work in other programs: the command, attacks, examples, packages, the site
-	go test -vet=off -timeout $(TEST_TIMEOUT) $(PROGRAMS:%=./%)
+	go test $(TESTFLAGS) $(PROGRAMS:%=./%)
 
 programs-more: ## for CI: test a release, and the command, the examples and the terminal again, with the race detector
-	go test -vet=off -timeout $(TEST_TIMEOUT) ./internal/sbom
-	CGO_ENABLED=1 go test -race -vet=off -timeout $(TEST_TIMEOUT) ./cmd/parley ./examples ./terminal
+	go test $(TESTFLAGS) ./internal/sbom
+	CGO_ENABLED=1 go test -race $(TESTFLAGS) ./cmd/parley ./examples ./terminal
 
 race: ## all other tests, with the race detector
-	CGO_ENABLED=1 go test -race -vet=off -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) internal/sbom internal/house))$$')
+	CGO_ENABLED=1 go test -race -p $(PARALLEL) $(TESTFLAGS) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) internal/sbom internal/house))$$')
 
 long: ## the whole of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
 	scripts/programs bwrap || true
