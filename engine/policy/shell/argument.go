@@ -70,6 +70,7 @@ type argv struct {
 	lists    bool // see the trait bare
 	instead  bool // an option replaced the first operand
 	unpacks  bool
+	noindex  bool // git works on files outside of repositories, too
 	operands []operand
 	done     bool // the remaining words belong to another program
 

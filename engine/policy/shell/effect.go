@@ -92,13 +92,16 @@ func init() {
 				a.apply("code", w, i)
 			}
 		},
-		"sshopt":        sshOptionEffect,
-		"archive":       archiveEffect,
-		"delete":        riskEffect,
-		"pathspec":      pathspecEffect,
-		"diffspec":      diffspecEffect,
-		"cleanspec":     func(a *argv, w Word, _, _ int) { a.gitFile(w, Write) },
-		"noindex":       func(a *argv, w Word, i, _ int) { a.deep = true; riskEffect(a, w, i, i) },
+		"sshopt":    sshOptionEffect,
+		"archive":   archiveEffect,
+		"delete":    riskEffect,
+		"pathspec":  pathspecEffect,
+		"diffspec":  diffspecEffect,
+		"cleanspec": func(a *argv, w Word, _, _ int) { a.gitFile(w, Write) },
+		"noindex": func(a *argv, _ Word, i, _ int) {
+			a.quiet, a.deep, a.noindex = false, true, true
+			a.c.risk(i, a.c.Args[i].Text())
+		},
 		"gitdir":        gitDirEffect,
 		"gitexec":       gitExecEffect,
 		"gitconfig":     gitConfigEffect,

@@ -131,7 +131,7 @@ func (a *argv) gitFile(w Word, kind Kind) {
 	if w.Static() {
 		w = pathspec(w.Text())
 	}
-	a.s.addFile(File{Word: w, Kind: kind, Via: "git", Loose: true, Deep: a.deep})
+	a.s.addFile(File{Word: w, Kind: kind, Via: "git", Loose: !a.noindex, Deep: a.deep})
 }
 
 // pathspec returns the files that an argument of git stands for: git itself expands *
@@ -194,7 +194,7 @@ func pathspecEffect(a *argv, w Word, _, _ int) {
 // the repository.
 func diffspecEffect(a *argv, w Word, i, at int) {
 	pathspecEffect(a, w, i, at)
-	if t := w.Text(); w.Static() && (filepath.IsAbs(t) || strings.HasPrefix(t, "..") && strings.Contains(t, "/")) {
+	if t := w.Text(); w.Static() && strings.Contains(t, "/") && !filepath.IsLocal(t) {
 		a.c.risk(at, t)
 	}
 }

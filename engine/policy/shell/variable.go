@@ -49,6 +49,7 @@ type scope struct {
 	vars    map[string][]Value // possible values of variables
 	anyVars bool               // variables may have any value
 	funcs   map[string]bool
+	splits  map[*syntax.Assign]bool // assignments of IFS that apply to one call of read only
 }
 
 // declare finds the possible values of the variables of a text, and its functions.
@@ -161,14 +162,33 @@ func (d *declarations) node(n syntax.Node) {
 		}
 		if n.Name != nil {
 			s.funcs[n.Name.Value] = true
+			if n.Name.Value == "read" {
+				s.blur("a function takes the place of read")
+			}
 		}
 	case *syntax.CallExpr:
+		d.splitting(n)
 		d.evaluates = s.assigners(n.Args) || d.evaluates
 	}
 }
 
+// splitting finds IFS= in front of read: it has no effect on anything else.
+func (d *declarations) splitting(n *syntax.CallExpr) {
+	if len(n.Args) == 0 || n.Args[0].Lit() != "read" {
+		return
+	}
+	for _, a := range n.Assigns {
+		if a.Name != nil && a.Name.Value == "IFS" && !a.Append && a.Index == nil && a.Array == nil {
+			if d.s.splits == nil {
+				d.s.splits = map[*syntax.Assign]bool{}
+			}
+			d.s.splits[a] = true
+		}
+	}
+}
+
 func (d *declarations) assign(n *syntax.Assign) {
-	if n.Name == nil {
+	if n.Name == nil || d.s.splits[n] {
 		return
 	}
 	s, name := d.s, n.Name.Value
@@ -587,6 +607,10 @@ func (s *analysis) assignment(a *syntax.Assign) {
 		w = s.eval(a.Value)
 	} else if a.Array != nil {
 		w = anyWord("()")
+	}
+	if s.splits[a] {
+		s.unprove("it sets the variable IFS")
+		return
 	}
 	s.setVar(a.Name.Value, w)
 }
