@@ -271,16 +271,50 @@ func TestRefusalIsTold(t *testing.T) {
 	}
 	// Once, and not more.
 	p = prompt(t, parleytest.Script(no(), no()), nil)
-	if got := kinds(p.all); got != "system/init assistant system/informational user assistant system/informational result" {
+	if got := kinds(p.all); got != "system/init assistant system/informational user assistant system/model_refusal_no_fallback assistant result" {
 		t.Errorf("messages: %s", got)
 	}
-	if p.r.StopReason != "refusal" || *p.r.SafetyStops != 2 {
+	if p.r.StopReason != "refusal" || *p.r.SafetyStops != 2 || !p.r.IsError || p.r.TerminalReason != "api_error" {
 		t.Errorf("result %+v", p.r)
+	}
+	if said := p.all[6].(*wire.Assistant); said.Error != wire.ErrorInvalidRequest || string(said.Extra["refused_message_id"]) != fmt.Sprintf("%q", p.all[4].(*wire.Assistant).Message.ID) {
+		t.Errorf("%+v", said)
 	}
 	// One without text as well.
 	p = prompt(t, parleytest.Script(parleytest.Expect().Stop("refusal"), parleytest.Say("ok")), nil)
 	if p.r.Result != "ok" || *p.r.SafetyStops != 1 {
 		t.Errorf("%s %+v", kinds(p.all), p.r)
+	}
+}
+
+// TestLimitsOfOneAnswer checks answers that stay too long, and answers that announce a tool call and make none: the model may try again
+// a few times, and then the turn ends in an error.
+func TestLimitsOfOneAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		stop, apiError, reason string
+		tries                  int
+		params                 string
+	}{
+		{"max_tokens", "max_output_tokens", "api_error", 4, `{"cut":"output_limit"}`},
+		{"model_context_window_exceeded", "max_output_tokens", "api_error", 4, `{"cut":"context_window"}`},
+		{"tool_use", "malformed_tool_use_exhausted", "malformed_tool_use_exhausted", 3, ""},
+	} {
+		var turns []*parleytest.Turn
+		for range tt.tries {
+			turns = append(turns, parleytest.Say("part").Stop(tt.stop))
+		}
+		p := prompt(t, parleytest.Script(turns...), nil)
+		said, ok := p.all[len(p.all)-2].(*wire.Assistant)
+		if !ok || said.Message.Model != "<synthetic>" || !said.IsAPIError || said.APIError != tt.apiError || string(said.Extra["api_error_params"]) != tt.params {
+			t.Errorf("%s: the last message before the result is %+v", tt.stop, p.all[len(p.all)-2])
+		}
+		if !p.r.IsError || p.r.Subtype != "success" || p.r.TerminalReason != tt.reason || p.r.APIError != tt.apiError {
+			t.Errorf("%s: result %+v", tt.stop, p.r)
+		}
+		turns[len(turns)-1] = parleytest.Say("Done.")
+		if p = prompt(t, parleytest.Script(turns...), nil); p.r.IsError || p.r.Result != "Done." {
+			t.Errorf("%s: the last attempt succeeded, and the result is %+v", tt.stop, p.r)
+		}
 	}
 }
 

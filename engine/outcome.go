@@ -31,24 +31,32 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		if t.continued++; t.continued <= 3 {
 			return goOn("Your answer reached the limit of its length. Go on exactly where it stopped, in smaller pieces.")
 		}
+		cut, text := "output_limit", fmt.Sprintf("API Error: The answer is longer than %d tokens, the limit of one answer. CLAUDE_CODE_MAX_OUTPUT_TOKENS sets this limit.", c.maxTokens())
+		if a.stopReason != "max_tokens" {
+			cut, text = "context_window", "API Error: The conversation has reached the end of the model's context window."
+		}
+		return c.fail(t, &ending{reason: "api_error", text: text}, syntheticError{code: wire.ErrorMaxOutputTokens, apiError: "max_output_tokens", cut: cut})
 	case a.stopReason == "pause_turn":
 		if t.continued++; t.continued <= 10 {
 			c.hist.GoOn()
 			return nil
 		}
 	case a.stopReason == "refusal":
-		told := "The model declined to answer, or a safety check stopped its answer."
 		c.current.refusals++
 		if t.refusals++; t.refusals <= 1 {
-			told += " It is asked once more, and told so."
-		}
-		c.rec.Emit(&wire.Informational{Content: told, Level: "notice"})
-		if t.refusals <= 1 {
+			c.rec.Emit(&wire.Informational{Content: "The model declined to answer, or a safety check stopped its answer. Parley asks it once more and mentions the refusal.", Level: "notice"})
 			if err := c.informAndEmit(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
 				return c.broken(err)
 			}
 			return nil
 		}
+		return c.declined(t, a)
+	case a.stopReason == "tool_use":
+		if t.unparsed++; t.unparsed <= 2 {
+			return goOn("Your answer was to end with a tool call, but contains none. Make the call now.")
+		}
+		const failed = "malformed_tool_use_exhausted"
+		return c.fail(t, &ending{reason: failed, text: "API Error: The model announced a tool call and made none, three times in a row."}, syntheticError{apiError: failed})
 	case a.empty():
 		if t.nudges++; t.nudges <= 1 {
 			return goOn("Your answer was empty. Answer the prompt, or say why you cannot.")
@@ -100,6 +108,21 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		c.rec.Emit(&wire.Notification{Key: "stop-hook-error", Text: more[0], Priority: "immediate"})
 	}
 	return nil
+}
+
+// declined ends a turn whose prompt the model has refused twice.
+func (c *rounds) declined(t *turn, a *answer) *ending {
+	var why struct{ Category, Explanation *string }
+	json.Unmarshal(a.stopDetails, &why)
+	m := &wire.ModelRefusalNoFallback{OriginalModel: c.model.ID, RequestID: a.requestID, RefusedUserMessageUUID: t.prompts[0].uuid,
+		Open: wire.Open{Extra: map[string]json.RawMessage{"api_refusal_category": mustJSON(why.Category), "api_refusal_explanation": mustJSON(why.Explanation), "content": json.RawMessage(`""`)}}}
+	c.rec.Emit(m)
+	text := "API Error: The model declined to answer twice. Change the prompt, or start a new session."
+	if why.Explanation != nil {
+		text += " " + *why.Explanation
+	}
+	return c.fail(t, &ending{reason: "api_error", text: text + "\n\nRequest ID: " + a.requestID + "\n\nMessage ID: " + a.id},
+		syntheticError{code: wire.ErrorInvalidRequest, requestID: a.requestID, stopReason: "refusal", refusedID: a.id})
 }
 
 // collect waits for the tools of an answer and emits each result when its call ends. The next

@@ -93,6 +93,8 @@ type syntheticError struct {
 	apiError   string
 	requestID  string
 	stopReason string
+	cut        string // the limit that cut off an answer
+	refusedID  string // of the answer that was a refusal
 }
 
 // synthetic returns a message in place of the assistant's that no model wrote.
@@ -108,9 +110,15 @@ func synthetic(text string, e syntheticError) *wire.Assistant {
 			ContextManagement: json.RawMessage("null"), Container: json.RawMessage("null"),
 			Diagnostics: json.RawMessage("null"), StopDetails: json.RawMessage("null")},
 		RequestID: e.requestID,
-		Error:     e.code, IsAPIError: e.code != "", APIErrorStatus: e.status, APIErrorType: e.apiType, APIError: e.apiError,
+		Error:     e.code, IsAPIError: e.code != "" || e.apiError != "", APIErrorStatus: e.status, APIErrorType: e.apiType, APIError: e.apiError,
 	}
-	if stop == "stop_sequence" {
+	switch {
+	case e.cut != "":
+		m.Extra = map[string]json.RawMessage{"api_error_params": mustJSON(map[string]string{"cut": e.cut})}
+	case e.refusedID != "":
+		m.Extra = map[string]json.RawMessage{"refused_message_id": mustJSON(e.refusedID)}
+	}
+	if stop == "stop_sequence" || stop == "refusal" {
 		m.Message.Extra = map[string]json.RawMessage{"stop_sequence": json.RawMessage(`""`)}
 	}
 	return m

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -293,7 +294,7 @@ func (c *rounds) assistantLine(a *answer, b *block) *wire.Assistant {
 // failure is emitted in place of the answer.
 func (c *rounds) refused(t *turn, err error) *ending {
 	e := ask.Failure(err)
-	end := &ending{isError: true, reason: "api_error", status: e.Status, apiType: e.Type}
+	end := &ending{reason: "api_error", status: e.Status, apiType: e.Type}
 	if e.Status == 0 && e.Type == "rate_limit_error" { // reported by the stream
 		end.status = http.StatusTooManyRequests
 	}
@@ -333,11 +334,16 @@ func (c *rounds) refused(t *turn, err error) *ending {
 		s.code, end.text = wire.ErrorServer, fmt.Sprintf("API Error: %s: %s", e.Type, e.Message)
 	case e.Status == 0:
 		s.code, s.apiError, end.text = wire.ErrorServer, "connection_failed", "API Error: the model could not be reached: "+e.Message
-		end.apiError = "connection_failed"
 	default:
 		end.text = fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
 	}
-	t.stopReason = "stop_sequence"
+	return c.fail(t, end, s)
+}
+
+// fail ends a turn in a failure, which is emitted in place of an answer.
+func (c *rounds) fail(t *turn, end *ending, s syntheticError) *ending {
+	end.isError, end.apiError = true, s.apiError
+	t.stopReason = cmp.Or(s.stopReason, "stop_sequence")
 	t.echoPrompts(c.rec)
 	m := synthetic(end.text, s)
 	said := &session.Entry{Type: "assistant", Message: mustJSON(&m.Message),
@@ -347,7 +353,7 @@ func (c *rounds) refused(t *turn, err error) *ending {
 	}
 	m.UUID = said.UUID
 	c.rec.Emit(m)
-	c.failureHooks(t, s.code, end.text)
+	c.failureHooks(t, cmp.Or(s.code, wire.ErrorUnknown), end.text)
 	return end
 }
 

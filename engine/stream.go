@@ -22,10 +22,12 @@ type answer struct {
 	startUsage *wire.Usage
 	stopReason string
 	stopSeq    string
-	started    bool
-	complete   bool // message_stop was received
-	closed     bool // message_stop was emitted, or is no longer due
-	blocks     []*block
+	// stopDetails explains a refusal; nil if there is no explanation.
+	stopDetails json.RawMessage
+	started     bool
+	complete    bool // message_stop was received
+	closed      bool // message_stop was emitted, or is no longer due
+	blocks      []*block
 }
 
 // A block is one content block of an answer.
@@ -35,6 +37,7 @@ type block struct {
 	first    json.RawMessage // as in content_block_start
 	text     strings.Builder // text, thinking, or the input of a tool
 	sign     strings.Builder // signature of thinking
+	cited    []json.RawMessage
 	done     bool
 	raw      json.RawMessage // set once done
 	id, name string          // of a tool call
@@ -104,6 +107,8 @@ func (a *answer) add(ev *wire.APIEvent) (*block, error) {
 			b.sign.WriteString(ev.Delta.Signature)
 		case "input_json_delta":
 			b.text.WriteString(ev.Delta.PartialJSON)
+		case "citations_delta":
+			b.cited = append(b.cited, ev.Delta.Extra["citation"])
 		}
 	case "content_block_stop":
 		b := a.block(ev.Index)
@@ -114,7 +119,7 @@ func (a *answer) add(ev *wire.APIEvent) (*block, error) {
 		return b, nil
 	case "message_delta":
 		if ev.Delta != nil {
-			a.stopReason, a.stopSeq = ev.Delta.StopReason, ev.Delta.StopSequence
+			a.stopReason, a.stopSeq, a.stopDetails = ev.Delta.StopReason, ev.Delta.StopSequence, ev.Delta.Extra["stop_details"]
 		}
 		if ev.Usage != nil {
 			a.mergeUsage(ev.Usage)
@@ -177,7 +182,11 @@ func (b *block) finish() {
 	b.done = true
 	switch b.kind {
 	case "text":
-		b.raw = mustJSON(&wire.TextBlock{Text: b.text.String()})
+		text := &wire.TextBlock{Text: b.text.String()}
+		if b.cited != nil {
+			text.Citations = mustJSON(b.cited)
+		}
+		b.raw = mustJSON(text)
 	case "thinking":
 		b.raw = mustJSON(&wire.ThinkingBlock{Thinking: b.text.String(), Signature: b.sign.String()})
 	case "tool_use":

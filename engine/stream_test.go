@@ -49,3 +49,31 @@ func FuzzAnswer(f *testing.F) {
 		a.worthKeeping()
 	})
 }
+
+// TestCitations checks that a text block keeps the citations of its stream.
+func TestCitations(t *testing.T) {
+	a := &answer{}
+	var done *block
+	for _, line := range []string{
+		`{"type":"message_start","message":{"id":"m"}}`,
+		`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"cited"}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"citations_delta","citation":{"type":"char_location","cited_text":"x"}}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"citations_delta","citation":{"type":"char_location","cited_text":"y"}}}`,
+		`{"type":"content_block_stop","index":0}`,
+	} {
+		ev := &wire.APIEvent{}
+		if err := ev.UnmarshalJSON([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := a.add(ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done = b
+	}
+	const want = `{"type":"text","text":"cited","citations":[{"type":"char_location","cited_text":"x"},{"type":"char_location","cited_text":"y"}]}`
+	if string(done.raw) != want {
+		t.Errorf("got %s, want %s", done.raw, want)
+	}
+}

@@ -52,6 +52,7 @@ type attempts struct {
 	nudges      int // the answer was empty
 	continued   int // the answer was truncated
 	refusals    int // a safety check of the provider stopped the model
+	unparsed    int // answers that announce a tool call and make none
 	enforced    int // the model was reminded to use the structured output tool
 	schemaFails int // the structured output did not match the schema
 }

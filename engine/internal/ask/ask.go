@@ -175,9 +175,11 @@ func Trigger(e *model.Error) string {
 // Overloaded reports whether a failure means that the model is overloaded.
 func Overloaded(e *model.Error) bool { return e.Status == 529 || e.Type == "overloaded_error" }
 
-// Retryable reports whether a failure may be temporary. A rejected key is not.
+// Retryable reports whether a failure may be temporary. A rejected key is not. The API may decide it with a header.
 func Retryable(e *model.Error) bool {
 	switch {
+	case e.Header.Get("X-Should-Retry") == "false":
+		return false
 	case e.Status == 0:
 		// The connection failed, or the stream reported a failure.
 		return e.Type != "invalid_request_error" && e.Type != "authentication_error" && e.Type != "permission_error"
@@ -203,7 +205,7 @@ func Code(e *model.Error) wire.AssistantError {
 		return wire.ErrorOverloaded
 	case e.Status == 429:
 		return wire.ErrorRateLimit
-	case e.Status >= 500 || e.Type == "api_error":
+	case e.Status >= 500 || e.Status == http.StatusRequestTimeout || e.Status == http.StatusConflict || e.Type == "api_error":
 		return wire.ErrorServer
 	}
 	return wire.ErrorUnknown

@@ -6,12 +6,14 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/wire"
 	"go.uber.org/goleak"
 )
 
@@ -65,6 +67,20 @@ func TestLoop(t *testing.T) {
 
 // TestLoopFallsBack checks that an overloaded model is replaced after three attempts, and
 // that the other one has all its retries.
+// TestAPIDecidesAboutRetries checks that a failure which the API declares as permanent is not sent again.
+func TestAPIDecidesAboutRetries(t *testing.T) {
+	for header, want := range map[string]bool{"": true, "true": true, "false": false} {
+		if got := Retryable(&model.Error{Status: 429, Header: http.Header{"X-Should-Retry": {header}}}); got != want {
+			t.Errorf("X-Should-Retry %q: retryable is %v, want %v", header, got, want)
+		}
+	}
+	for status, want := range map[int]wire.AssistantError{408: wire.ErrorServer, 409: wire.ErrorServer, 429: wire.ErrorRateLimit, 418: wire.ErrorUnknown} {
+		if got := Code(&model.Error{Status: status}); got != want {
+			t.Errorf("status %d: got %s, want %s", status, got, want)
+		}
+	}
+}
+
 func TestLoopFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sends, fallbacks := 0, 1
