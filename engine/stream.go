@@ -98,18 +98,7 @@ func (a *answer) add(ev *wire.APIEvent) (*block, error) {
 		if b == nil || ev.Delta == nil {
 			return nil, fmt.Errorf("%w: content_block_delta", errStream)
 		}
-		switch ev.Delta.Type {
-		case "text_delta":
-			b.text.WriteString(ev.Delta.Text)
-		case "thinking_delta":
-			b.text.WriteString(ev.Delta.Thinking)
-		case "signature_delta":
-			b.sign.WriteString(ev.Delta.Signature)
-		case "input_json_delta":
-			b.text.WriteString(ev.Delta.PartialJSON)
-		case "citations_delta":
-			b.cited = append(b.cited, ev.Delta.Extra["citation"])
-		}
+		b.add(ev.Delta)
 	case "content_block_stop":
 		b := a.block(ev.Index)
 		if b == nil {
@@ -128,6 +117,22 @@ func (a *answer) add(ev *wire.APIEvent) (*block, error) {
 		a.complete, a.closed = true, true
 	}
 	return nil, nil
+}
+
+// add appends a delta to the block.
+func (b *block) add(d *wire.Delta) {
+	switch d.Type {
+	case "text_delta":
+		b.text.WriteString(d.Text)
+	case "thinking_delta":
+		b.text.WriteString(d.Thinking)
+	case "signature_delta":
+		b.sign.WriteString(d.Signature)
+	case "input_json_delta":
+		b.text.WriteString(d.PartialJSON)
+	case "citations_delta":
+		b.cited = append(b.cited, d.Extra["citation"])
+	}
 }
 
 // count adds the usage of items that arrived too late to be handled, because the turn was stopped.
