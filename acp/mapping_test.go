@@ -344,6 +344,38 @@ func TestPlanUpdates(t *testing.T) {
 	})
 }
 
+// TestSubagent checks that a subagent is a call of the kind think with the report as content, that its calls name
+// it, and that a replay shows the same.
+func TestSubagent(t *testing.T) {
+	run(t, setting{model: func(dir string) *pt.Scenario {
+		return pt.Script(
+			pt.Call("Agent", object{"description": "Look at it", "prompt": "SUBPROMPT", "run_in_background": false}),
+			pt.Say("Done.").Always(),
+		).When("sub", pt.FirstUser("SUBPROMPT"), pt.Say("I look.").Call("Glob", object{"pattern": "*.txt"}), pt.Say("It says hello.").Always())
+	}}, func(t *testing.T, e *editor) {
+		id := e.newSession()
+		e.call("session/prompt", prompt(id, "Go on."))
+		live := shown(e)
+		parents := map[any]any{}
+		for _, f := range e.all {
+			if u := update(f); u != nil && u["sessionUpdate"] == "tool_call" {
+				parents[u["toolCallId"]] = u["_meta"].(object)["claudeCode"].(object)["parentToolUseId"]
+			}
+		}
+		if len(parents) != 2 || parents["toolu_sub_1_1"] != "toolu_main_1_1" || parents["toolu_main_1_1"] != nil {
+			t.Errorf("the parents of calls are %v", parents)
+		}
+		if want := `call toolu_main_1_1 think completed Look at it [{"content":{"text":"It says hello.","type":"text"},"type":"content"}]`; len(live) != 3 || !strings.HasPrefix(live[0], want) {
+			t.Errorf("shown\n%s\nwant first\n%s", strings.Join(live, "\n"), want)
+		}
+		e.reconnect()
+		e.call("session/load", object{"sessionId": id, "cwd": e.dir, "mcpServers": []any{}})
+		if got, want := shown(e), append([]string{`user_message_chunk "Go on."`}, live...); !slices.Equal(got, want) {
+			t.Errorf("replayed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
 // TestRunningOutput checks that the output of a command is shown while it runs.
 func TestRunningOutput(t *testing.T) {
 	model := func(string) *pt.Scenario {

@@ -215,7 +215,7 @@ func rpcError(err error) error {
 	case errors.Is(err, hub.ErrNotFound), errors.Is(err, session.ErrNotFound):
 		return errorf(CodeNotFound, "there is no such session")
 	case errors.Is(err, hub.ErrLocked):
-		return errorf(CodeInternal, "another process runs the session")
+		return errorf(CodeInternal, "another process runs the session: close it there first")
 	}
 	return err
 }

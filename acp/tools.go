@@ -68,8 +68,9 @@ type tool struct {
 	// known.
 	located bool
 	// console means that the result is the output of a command, fenced that it is text to
-	// show verbatim, silent that the earlier content shows it already.
-	console, fenced, silent bool
+	// show verbatim, report that it is the report of a subagent, silent that the earlier content shows it
+	// already.
+	console, fenced, report, silent bool
 }
 
 // tools has a row for each built-in tool. A tool without a row, such as one of an MCP
@@ -108,8 +109,8 @@ var tools = map[string]*tool{
 	}},
 	"WebFetch":        {kind: v1.ToolKindFetch, before: "Fetch", title: func(in *toolInput, _ func(string) string) string { return "Fetch " + in.URL }},
 	"WebSearch":       {kind: v1.ToolKindFetch, before: "Web search", title: func(in *toolInput, _ func(string) string) string { return fmt.Sprintf("%q", in.Query) }},
-	"Task":            {kind: v1.ToolKindThink, before: "Task", title: func(in *toolInput, _ func(string) string) string { return in.Description }},
-	"Agent":           {kind: v1.ToolKindThink, before: "Task", title: func(in *toolInput, _ func(string) string) string { return in.Description }},
+	"Task":            {kind: v1.ToolKindThink, before: "Task", report: true, title: func(in *toolInput, _ func(string) string) string { return in.Description }},
+	"Agent":           {kind: v1.ToolKindThink, before: "Task", report: true, title: func(in *toolInput, _ func(string) string) string { return in.Description }},
 	"TaskCreate":      {kind: v1.ToolKindThink, before: "Update tasks"},
 	"TaskUpdate":      {kind: v1.ToolKindThink, before: "Update tasks"},
 	"TaskGet":         {kind: v1.ToolKindThink, before: "Get task"},
@@ -281,6 +282,18 @@ func (t *tool) result(r *wire.ToolResultBlock, structured json.RawMessage) []v1.
 			return nil
 		}
 		return textContent(fence("console", plain))
+	case t.report:
+		var out struct {
+			Status  string
+			Content []struct{ Text string }
+		}
+		if json.Unmarshal(structured, &out) == nil && out.Status == "completed" && len(out.Content) > 0 {
+			plain = "" // the text is for the model
+			for _, c := range out.Content {
+				plain += c.Text
+			}
+		}
+		return textContent(plain)
 	case t.fenced && plain != "":
 		return textContent(fence("", emptyLine().ReplaceAllString(plain, "")))
 	}

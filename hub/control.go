@@ -499,10 +499,23 @@ func (s *Session) Stop(ctx context.Context, by Actor) error {
 	if err := s.hub.check(ctx, by, s.id, MayDrive, "stop the session"); err != nil {
 		return err
 	}
-	if err := s.Interrupt(ctx, by); err != nil && !errors.Is(err, parley.ErrClosed) {
-		return err
+	// Otherwise the process that runs the session would receive the interrupt, although it is not stopped.
+	err := s.hub.in(ctx, s.id, func(r *room) error {
+		return r.do(ctx, func(*tx) error {
+			if r.lease == nil {
+				return ErrLocked
+			}
+			return nil
+		})
+	})
+	if err == nil {
+		if err = s.Interrupt(ctx, by); errors.Is(err, parley.ErrClosed) {
+			err = nil
+		}
 	}
-	err := s.hub.in(ctx, s.id, func(r *room) error { return r.stopAgent(ctx, by) })
+	if err == nil {
+		err = s.hub.in(ctx, s.id, func(r *room) error { return r.stopAgent(ctx, by) })
+	}
 	return s.elsewhere(ctx, err, "stop", by, nil, nil)
 }
 
