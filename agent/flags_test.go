@@ -75,7 +75,7 @@ func TestFlags(t *testing.T) {
 		{"--session-id", id, nil, func(f *cli.Flags) (any, any) { return f.SessionID, id }},
 		{"--resume", id, nil, func(f *cli.Flags) (any, any) { return f.Resume, id }},
 		{"--resume-session-at", id, []string{"--resume=" + id}, func(f *cli.Flags) (any, any) { return f.ResumeAt, id }},
-		{"--resume-drops-turn", id, []string{"--resume=" + id, "--resume-session-at=" + id}, func(f *cli.Flags) (any, any) { return f.DropsTurn, id }},
+		{"--resume-drops-turn", id, []string{"--resume=" + id, "--resume-session-at=" + id}, func(f *cli.Flags) (any, any) { return *f.DropsTurn, id }},
 		{"--name", "n", nil, func(f *cli.Flags) (any, any) { return f.SessionName, "n" }},
 		{"--api-key", "k", nil, func(f *cli.Flags) (any, any) { return f.APIKey, "k" }},
 		{"--provider", "script", nil, func(f *cli.Flags) (any, any) { return f.Provider, "script" }},

@@ -156,6 +156,7 @@ func TestSessionFlags(t *testing.T) {
 		{"unknown answer", parley.Options{Resume: a, ResumeAt: "99999999-9999-4999-8999-999999999999"}, "", "", "No message found with message.uuid of: 99999999"},
 		{"unknown session", parley.Options{Resume: "44444444-4444-4444-8444-444444444444"}, "", "", "No conversation found with session ID: 44444444"},
 		{"unknown title", parley.Options{Resume: "my talk"}, "", "", "No conversation found with the title: my talk"},
+		{"resumed, and nothing is kept", parley.Options{Resume: c, NoPersistence: true}, "p0 p2 p3 p5 p7 p12 p16", c, ""},
 		{"kept nowhere", parley.Options{NoPersistence: true, SessionID: "55555555-5555-4555-8555-555555555555"}, "p16", "55555555-5555-4555-8555-555555555555", ""},
 		{"was kept nowhere", parley.Options{Resume: "55555555-5555-4555-8555-555555555555"}, "", "", "No conversation found"},
 	} {
@@ -256,8 +257,15 @@ func TestResumeDropsTurn(t *testing.T) {
 		if len(turns) != 2 {
 			t.Fatalf("%d prompts", len(turns))
 		}
-		if _, err := ask("three", parley.Options{Resume: id, ResumeAt: first, ResumeDropsTurn: turns[0]}); err == nil || !strings.Contains(err.Error(), "Resume rejected by --resume-drops-turn:") {
-			t.Errorf("another turn was named: %v", err)
+		for name, opts := range map[string]parley.Options{
+			"another turn is named":   {ResumeAt: first, ResumeDropsTurn: turns[0]},
+			"the prompt would stay":   {ResumeAt: turns[1], ResumeDropsTurn: turns[1]},
+			"no identifier of a turn": {ResumeAt: first, ResumeDropsTurn: "nope"},
+		} {
+			opts.Resume = id
+			if _, err := ask("three", opts); err == nil || !strings.Contains(err.Error(), "Resume rejected by --resume-drops-turn:") {
+				t.Errorf("%s: got the error %v", name, err)
+			}
 		}
 		if _, err := ask("three", parley.Options{Resume: id, ResumeAt: first, ResumeDropsTurn: turns[1]}); err != nil {
 			t.Errorf("the turn was named: %v", err)

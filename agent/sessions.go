@@ -205,13 +205,9 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 			log.Close()
 			return "", nil, nil, &resumeError{resume, "No message found with message.uuid of: " + f.ResumeAt}
 		}
-		if f.DropsTurn != "" {
-			for _, e := range history.Entries[n+1:] {
-				if e.Type == "user" && e.Fields["promptId"] != nil && e.Fields["sourceToolAssistantUUID"] == nil && e.UUID != f.DropsTurn {
-					log.Close()
-					return "", nil, nil, &resumeError{resume, "Resume rejected by --resume-drops-turn: it would drop more than the turn " + f.DropsTurn}
-				}
-			}
+		if f.DropsTurn != nil && !isTurn(history.Entries[n+1:], *f.DropsTurn) {
+			log.Close()
+			return "", nil, nil, &resumeError{resume, fmt.Sprintf("Resume rejected by --resume-drops-turn: the messages after %s are not the turn %q", f.ResumeAt, *f.DropsTurn)}
 		}
 		history.Entries = history.Entries[:n+1]
 	}
@@ -219,6 +215,9 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		return resume, set.opened(log), history, nil
 	}
 	log.Close()
+	if f.NoPersist && !f.Fork {
+		return resume, nil, history, nil
+	}
 	meta.ID = newSessionID(f)
 	if f.NoPersist {
 		return meta.ID, nil, history, nil
@@ -232,6 +231,26 @@ func (set *setup) session() (id string, log session.Log, history *session.Histor
 		return "", nil, nil, err
 	}
 	return meta.ID, log, history, nil
+}
+
+// isTurn reports whether entries are the turn with the given prompt, or nothing.
+func isTurn(entries []*session.Entry, prompt string) bool {
+	if !cli.UUID().MatchString(prompt) {
+		return false
+	}
+	begun := false
+	for _, e := range entries {
+		meta := string(e.Fields["isMeta"]) == "true"
+		switch {
+		case e.UUID == prompt:
+			begun = true
+		case e.Type == "user" && e.Fields["promptId"] != nil && e.Fields["sourceToolAssistantUUID"] == nil:
+			return false // the prompt of another turn
+		case !begun && !meta && (e.Type == "user" || e.Type == "assistant"):
+			return false // of an earlier turn
+		}
+	}
+	return true
 }
 
 // copied returns the entries of a session for a fork of it.

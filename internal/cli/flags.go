@@ -93,7 +93,7 @@ type Flags struct {
 	Continue    bool
 	Fork        bool
 	ResumeAt    string
-	DropsTurn   string // the turn that ResumeAt may drop; empty means any
+	DropsTurn   *string // the turn that ResumeAt may drop; nil means any
 	NoPersist   bool
 	Mirror      bool   // send the host the records written to the session's files
 	Durability  string // of the session: fsync, write or none; empty means fsync
@@ -292,7 +292,7 @@ var flagTable = []flagGroup{
 		{names: []string{"-r", "--resume"}, value: "ID", help: "continue the session with this id or title", kind: flagString, set: str(func(f *Flags) *string { return &f.Resume })},
 		{names: []string{"--fork-session"}, help: "continue in a copy, a new session", set: on(func(f *Flags) *bool { return &f.Fork })},
 		{names: []string{"--resume-session-at"}, value: "UUID", help: "continue after this message", kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
-		{names: []string{"--resume-drops-turn"}, value: "UUID", help: "fail if that drops a turn other than this one", kind: flagString, set: str(func(f *Flags) *string { return &f.DropsTurn })},
+		{names: []string{"--resume-drops-turn"}, value: "UUID", help: "fail if that drops a turn other than this one", kind: flagString, set: func(f *Flags, v []string) error { f.DropsTurn = &v[0]; return nil }},
 		{names: []string{"--replay-history"}, help: "send the messages of the session so far to the host", set: on(func(f *Flags) *bool { return &f.ReplayHistory })},
 		{names: []string{"--session-id"}, value: "UUID", help: "the id of the new session", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionID })},
 		{names: []string{"-n", "--name"}, value: "TITLE", help: "the title of the new session", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
@@ -640,7 +640,7 @@ func (f *Flags) check() error {
 		return usage("Error: Invalid session ID. Must be a valid UUID.")
 	case f.ResumeAt != "" && f.Resume == "":
 		return usage("Error: --resume-session-at requires --resume")
-	case f.DropsTurn != "" && f.ResumeAt == "":
+	case f.DropsTurn != nil && f.ResumeAt == "":
 		return usage("Error: --resume-drops-turn requires --resume-session-at")
 	case f.SessionID != "" && (f.Resume != "" || f.Continue) && !f.Fork:
 		return usage("Error: --session-id with --resume or --continue requires --fork-session.")
