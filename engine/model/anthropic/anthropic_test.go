@@ -305,14 +305,6 @@ func TestFaults(t *testing.T) {
 			e, ok := errors.AsType[*model.Error](err)
 			return ok && e.Status == 0 && e.Type == "overloaded_error" && e.Message == "Too much" && e.RequestID != ""
 		}},
-		{"stall", parleytest.Say("hello").Stall().After(2), 2, func(err error) bool {
-			e, ok := errors.AsType[*model.IdleError](err)
-			return ok && e.After == 100*time.Millisecond && e.Timeout()
-		}},
-		{"late", parleytest.Pause(time.Hour).Say("hello"), 0, func(err error) bool {
-			_, ok := errors.AsType[*model.IdleError](err)
-			return ok
-		}},
 		{"refused", parleytest.Fail(401), 0, func(err error) bool {
 			e, ok := errors.AsType[*model.Error](err)
 			return ok && e.Status == 401 && e.Type == "authentication_error"
@@ -320,7 +312,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			api := parleytest.NewAPI(t, parleytest.Script(c.turn), nil)
-			cl := newClient(t, Config{BaseURL: api.URL, APIKey: "sk-1", IdleTimeout: 100 * time.Millisecond})
+			cl := newClient(t, Config{BaseURL: api.URL, APIKey: "sk-1", IdleTimeout: time.Hour})
 			events, err := all(cl.Stream(t.Context(), request(ask)))
 			if !c.is(err) {
 				t.Errorf("error %T %v", err, err)
@@ -428,7 +420,7 @@ func TestIdleTimeout(t *testing.T) {
 		n := 0
 		for ev, err := range cl.Stream(t.Context(), request(ask)) {
 			if err != nil {
-				if e, ok := errors.AsType[*model.IdleError](err); !ok || e.After != 5*time.Minute {
+				if e, ok := errors.AsType[*model.IdleError](err); !ok || e.After != 5*time.Minute || !e.Timeout() {
 					t.Errorf("error %v", err)
 				}
 				continue
@@ -440,6 +432,21 @@ func TestIdleTimeout(t *testing.T) {
 		}
 		if n != 2 || time.Since(start) < 77*time.Minute || time.Since(start) > 81*time.Minute {
 			t.Errorf("%d events in %v", n, time.Since(start))
+		}
+	})
+}
+
+// A server that accepts a request and does not answer is idle, too.
+func TestIdleBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cl := newClient(t, Config{IdleTimeout: time.Minute, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})})
+		start := time.Now()
+		events, err := all(cl.Stream(t.Context(), request(ask)))
+		if e, ok := errors.AsType[*model.IdleError](err); !ok || e.After != time.Minute || len(events) != 0 || time.Since(start) != time.Minute {
+			t.Errorf("error %v after %v and %d events", err, time.Since(start), len(events))
 		}
 	})
 }

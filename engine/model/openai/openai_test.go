@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -399,7 +400,6 @@ func TestFaults(t *testing.T) {
 			e, ok := errors.AsType[*model.Error](err)
 			return ok && e.Status == 0 && e.Message == "Too much"
 		}},
-		{"stall", parleytest.Say("hello").Stall().After(2), func(err error) bool { _, ok := errors.AsType[*model.IdleError](err); return ok }},
 		{"refused", parleytest.Fail(529).RetryAfter(3 * time.Second), func(err error) bool {
 			e, ok := errors.AsType[*model.Error](err)
 			return ok && e.Status == 529 && e.Type == "overloaded_error" && e.RetryAfter == 3*time.Second
@@ -407,12 +407,38 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			api := parleytest.NewAPI(t, parleytest.Script(c.turn), nil)
-			cl := newClient(t, Config{BaseURL: api.URL, APIKey: "k", IdleTimeout: 100 * time.Millisecond})
+			cl := newClient(t, Config{BaseURL: api.URL, APIKey: "k", IdleTimeout: time.Hour})
 			if _, err := fold(cl.Stream(t.Context(), bodyOf(ask))); !c.is(err) {
 				t.Errorf("error %T %v", err, err)
 			}
 		})
 	}
+}
+
+// A roundTripper answers without a network, in the time of a bubble.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A stream that stops in the middle of an answer is idle.
+func TestIdleTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cl := newClient(t, Config{IdleTimeout: time.Minute, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			pr, pw := io.Pipe()
+			go func() {
+				time.Sleep(59 * time.Second)
+				io.WriteString(pw, `data: {"choices":[{"index":0,"delta":{"content":"hello"}}]}`+"\n\n")
+				<-r.Context().Done()
+				pw.CloseWithError(r.Context().Err())
+			}()
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: pr}, nil
+		})})
+		start := time.Now()
+		_, err := fold(cl.Stream(t.Context(), bodyOf(ask)))
+		if e, ok := errors.AsType[*model.IdleError](err); !ok || e.After != time.Minute || time.Since(start) != 119*time.Second {
+			t.Errorf("error %v after %v", err, time.Since(start))
+		}
+	})
 }
 
 func TestAddress(t *testing.T) {
