@@ -194,7 +194,9 @@ func (h *history) appendOnce(ctx context.Context, b *fleet.Backend, client int, 
 // dies.
 func (h *history) leaseOnce(ctx context.Context, b *fleet.Backend, client int, id string, began time.Time) {
 	call := time.Since(began).Nanoseconds()
-	l, err := b.Lease(ctx, id)
+	limit, cancel := context.WithTimeout(ctx, finishTime) // without a majority it would wait for ever
+	defer cancel()
+	l, err := b.Lease(limit, id)
 	if err != nil {
 		return
 	}
@@ -259,7 +261,7 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 	for i, id := range l.sessions {
 		var n, epoch uint64
 		owner, over := "", map[string]int{}
-		consumed := map[string]int{}
+		consumed := map[string][]string{} // by which entries
 		for e, err := range w.backends[0].Read(ctx, id, 0, false) {
 			if err != nil {
 				return fmt.Errorf("session %d: %w", i, err)
@@ -295,13 +297,14 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 					over[uuid]++
 				}
 			case e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "user" && e.Record != "":
-				consumed[e.Record]++
+				consumed[e.Record] = append(consumed[e.Record], fmt.Sprintf("%d of owner %d", e.N, e.Epoch))
 			}
 		}
 		for _, uuid := range l.accepted[i] {
-			if prompts++; finished && consumed[uuid] != 1 && over[uuid] == 0 || consumed[uuid] > 1 {
+			times := len(consumed[uuid])
+			if prompts++; finished && times != 1 && over[uuid] == 0 || times > 1 {
 				lost++
-				complain("session %d: the prompt %s was consumed %d times", i, uuid, consumed[uuid])
+				complain("session %d (%s): the prompt %s was consumed %d times: %s", i, id, uuid, times, strings.Join(consumed[uuid], "; "))
 			}
 		}
 	}
