@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -69,34 +70,36 @@ func playInput(t *testing.T, name string, runs int, input []byte, env []string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := parleytest.NewAPI(t, script, nil)
 	dir := filepath.Join(t.TempDir(), "work")
 	if err := os.CopyFS(dir, without{os.DirFS(name)}); err != nil {
 		t.Fatal(err)
 	}
-	var all bytes.Buffer
 	home := t.TempDir()
-	for range runs {
-		cmd := exec.CommandContext(testwait.Context(t), command[0], command[1:]...)
-		cmd.Dir = dir
-		cmd.Env = append([]string{
-			"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
-			"ANTHROPIC_BASE_URL=" + api.URL, "ANTHROPIC_API_KEY=none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
-		}, env...)
-		cmd.Stdin = bytes.NewReader(input)
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%v\n%s%s", err, out, &stderr)
+	// People run an example again, in the same home: the script holds then, too.
+	var first bytes.Buffer
+	for _, out := range []io.Writer{&first, io.Discard} {
+		api := parleytest.NewAPI(t, script, nil)
+		for range runs {
+			cmd := exec.CommandContext(testwait.Context(t), command[0], command[1:]...)
+			cmd.Dir = dir
+			cmd.Env = append([]string{
+				"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
+				"ANTHROPIC_BASE_URL=" + api.URL, "ANTHROPIC_API_KEY=none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+			}, env...)
+			cmd.Stdin = bytes.NewReader(input)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Run(); err != nil {
+				t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+			}
+			io.Copy(out, &stdout)
 		}
-		all.Write(out)
 	}
 	// The example did not change its own files.
 	if got, want := tree(t, os.DirFS(dir)), tree(t, without{os.DirFS(name)}); got != want {
 		t.Errorf("the example changed its directory to\n%sfrom\n%s", got, want)
 	}
-	return all.String()
+	return first.String()
 }
 
 // tree lists files with their content.
