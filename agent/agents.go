@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/engine/agents"
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
+	"github.com/parley-go/parley/engine/policy"
 	"github.com/parley-go/parley/engine/project"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/engine/tool"
@@ -89,6 +90,17 @@ func (set *setup) readAgents(dir agentDir, trusted func(string, []byte) bool) []
 	for _, err := range problems {
 		if !errors.Is(err, agents.ErrNoHeader) {
 			set.skipped = append(set.skipped, err.Error())
+		}
+	}
+	for _, d := range list {
+		for _, name := range slices.Concat(d.Tools, d.Disallowed) {
+			name, _, _ = strings.Cut(name, "(")
+			if name == "" || name == "*" || strings.HasPrefix(name, "mcp__") {
+				continue
+			}
+			for _, f := range policy.Lint([]policy.Rule{{Tool: name}}, set.toolNames(), nil, "") {
+				set.skipped = append(set.skipped, fmt.Sprintf("%s: there is no tool %s; %s", d.Path, name, f.Hint))
+			}
 		}
 	}
 	return list

@@ -97,7 +97,7 @@ func run(ctx context.Context, cfg Config, flags *cli.Flags, stdin io.Reader, std
 	if strings.TrimSpace(prompt) == "" {
 		fmt.Fprint(stderr, "Error: Input must be provided either through stdin or as a prompt argument when using --print")
 		if flags.Greedy != "" {
-			fmt.Fprintf(stderr, ". %s takes all words up to the next option: put -- before the prompt", flags.Greedy)
+			fmt.Fprintf(stderr, ". %s took the words after it: put -- before the prompt", flags.Greedy)
 		}
 		fmt.Fprintln(stderr)
 		return 1

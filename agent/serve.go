@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -145,7 +146,7 @@ func serveLines(ctx context.Context, set *setup, lines *wire.Reader, w, stderr i
 	if set.flags.Worktree != nil {
 		if err := conv.StartInWorktree(ctx, *set.flags.Worktree); err != nil {
 			set.env.Close()
-			return s.startFailed(fmt.Errorf("Error: --worktree: %w", err))
+			return s.startFailed(fmt.Errorf("Error: --worktree: %s", strings.TrimPrefix(err.Error(), "worktree: ")))
 		}
 	}
 	if !s.waits() {

@@ -498,6 +498,9 @@ func (set *setup) loadProjectServers() {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() && set.prefs().Sources().Project {
 		set.notices = append(set.notices, file+" is skipped: it is not a regular file")
 	}
+	if set.prefs().NoServerList() {
+		set.notices = append(set.notices, file+": the member \"mcpServers\" is missing; Parley finds no servers in the file")
+	}
 	for _, have := range set.prefs().Servers() {
 		cfg, err := parseServer(have.Config)
 		if err == nil && cfg.Type == "sdk" {

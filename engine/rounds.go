@@ -316,6 +316,9 @@ func (c *rounds) refused(t *turn, err error) *ending {
 		s.code, end.text = wire.ErrorRateLimit, "API Error: Request rejected (429) · "+e.Message
 	case e.Status == 404:
 		s.code, end.text = wire.ErrorModelNotFound, fmt.Sprintf("API Error: 404 %s. The model may not exist, or this key may not use it: %s", e.Message, c.model.ID)
+		if name := c.cfg.Catalog.Suggest(c.model.ID); name != "" {
+			end.text += ". Did you mean " + name + "?"
+		}
 	case e.Status == 413:
 		s.code, end.reason, end.text = wire.ErrorInvalidRequest, "image_error", "API Error: 413 "+e.Message
 	case large != nil && large.Local:

@@ -239,11 +239,11 @@ func (s *transcript) message(m wire.Message) {
 		s.section("note")
 		s.print(s.paint(dim, "── the conversation was compacted ──"))
 	case *wire.APIRetry:
-		why := string(m.Error)
+		what := "The API could not be reached"
 		if m.ErrorStatus != 0 {
-			why += " " + strconv.Itoa(m.ErrorStatus)
+			what = fmt.Sprintf("The API answered with status %d (%s)", m.ErrorStatus, m.Error)
 		}
-		s.warn(fmt.Sprintf("The model failed (%s). Retrying in %.1f s (%d of %d).", why, float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries))
+		s.warn(fmt.Sprintf("%s. Retrying in %.1f s (%d of %d).", what, float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries))
 		s.do("Waiting")
 	case *wire.Informational:
 		switch {

@@ -54,7 +54,10 @@ func login(p *process) error {
 	if err != nil {
 		return err
 	}
-	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if key == "" {
+		return errors.New("no key was given; nothing was stored")
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return errors.New("this is not an API key: it must be one word of printable characters; nothing was stored")
 	}
 	path, err := storeKey(p, key)

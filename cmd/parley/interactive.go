@@ -183,10 +183,10 @@ func (l *screenHub) close() {
 }
 
 func (l *screenHub) goodbye(id string) string {
-	text := "parley --continue goes on; so does parley --resume " + id
+	text := "To continue: parley --continue, or parley --resume " + id
 	if !l.own {
 		if state, err := l.client.State(context.Background(), id); err == nil && state.Phase != hub.Idle {
-			text = "The session goes on in the hub; parley attach " + id + " shows it again."
+			text = "The session continues in the hub; parley attach " + id + " shows it again."
 		}
 	}
 	return text

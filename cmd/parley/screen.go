@@ -301,12 +301,11 @@ func (s *screen) message(m wire.Message) {
 			}
 		}
 	case *wire.APIRetry:
-		why := string(m.Error)
+		what := "The API could not be reached"
 		if m.ErrorStatus != 0 {
-			why += " " + strconv.Itoa(m.ErrorStatus)
+			what = fmt.Sprintf("The API answered with status %d (%s)", m.ErrorStatus, terminal.Visible(string(m.Error)))
 		}
-		s.line(s.paint(yellow, fmt.Sprintf("! The model failed (%s); retrying in %.1f s (%d of %d)",
-			terminal.Visible(why), float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries)))
+		s.line(s.paint(yellow, fmt.Sprintf("! %s; retrying in %.1f s (%d of %d)", what, float64(m.RetryDelayMS)/1000, m.Attempt, m.MaxRetries)))
 		s.do("Waiting")
 	case *wire.Informational:
 		if m.Tag == "session_index" {

@@ -481,7 +481,10 @@ that opens the console and as a QR code of it.`)
 	do := func(method, path string, in, out any) error {
 		err := serve.Local{Path: filepath.Join(dir, "serve")}.Do(ctx, method, path, in, out)
 		if down := (*serve.NotRunningError)(nil); errors.As(err, &down) {
-			return fmt.Errorf("no server is running; start one with \"parley serve\" (%w)", down.Err)
+			err = errors.New("no server is running; start one with \"parley serve\"")
+			if errors.Is(down.Err, os.ErrPermission) {
+				err = down.Err
+			}
 		}
 		return err
 	}

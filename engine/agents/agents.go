@@ -147,7 +147,7 @@ func (d *Definition) check() error {
 	case len(d.Name) > 200 || strings.ContainsAny(d.Name, "\n\r\x00()<>,"):
 		return fmt.Errorf("the agent %.40q has an invalid name: use letters, digits, - and _", d.Name)
 	case strings.TrimSpace(d.Description) == "":
-		return fmt.Errorf("the agent %q has no description; write one, which tells the model when to use the agent", d.Name)
+		return fmt.Errorf("the agent %q has no description; write one, so that the model can decide when to use the agent", d.Name)
 	case strings.TrimSpace(d.Prompt) == "":
 		return fmt.Errorf("the agent %q has no prompt", d.Name)
 	case d.MaxTurns < 0:

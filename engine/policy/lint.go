@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/engine/policy/shell"
+	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -56,6 +57,9 @@ func Lint(rules []Rule, tools []string, roots []string, home string) []Finding {
 			}
 		case !slices.Contains(toolNames, r.Tool) && !slices.Contains(tools, r.Tool):
 			hint := "tool names look like Bash, Read or mcp__server__tool"
+			if name := spelling.Closest(r.Tool, slices.Concat(toolNames, tools)); name != "" {
+				hint = "did you mean " + name + "?"
+			}
 			for _, name := range toolNames {
 				if strings.EqualFold(name, r.Tool) {
 					hint = "the tool is called " + name

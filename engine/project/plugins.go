@@ -54,7 +54,7 @@ func (l *loader) plugins() {
 			if id := l.c.opts.PluginIDs[named]; errors.Is(err, ErrNoPlugin) && id != "" {
 				l.problem(dir, "the plugin %s is enabled in your settings and is not here. Run \"parley plugin install %s\", or \"parley plugin disable %s\"", id, id, id)
 			} else if errors.Is(err, ErrNoPlugin) {
-				l.problem(dir, "--plugin-dir: no such directory. Create it, or correct the path")
+				l.problem(dir, "no such directory. Create it, or correct --plugin-dir")
 			} else {
 				l.problem(dir, "%v", err)
 			}
@@ -85,7 +85,7 @@ func (l *loader) plugin(dir string) (*PluginInfo, error) {
 			Name, Version, Description string
 		}
 		if err := json.Unmarshal([]byte(f.Text), &manifest); err != nil {
-			return nil, fmt.Errorf("plugin.json cannot be read: %w", err)
+			return nil, fmt.Errorf("plugin.json is not valid JSON: %w. Fix the file", err)
 		}
 		var all map[string]json.RawMessage
 		_ = json.Unmarshal([]byte(f.Text), &all) // f.Text is an object

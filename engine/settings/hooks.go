@@ -242,7 +242,7 @@ func hookOf(l *layer, event wire.HookEvent, matcher string, v *Value) (Hook, err
 		}
 		in.Command = new(string)
 	} else if in.Command == nil || *in.Command == "" {
-		return h, l.wrong(v, "Write what it is to run.", "a %s hook has no command", event)
+		return h, l.wrong(v, "Write the command that it runs.", "a %s hook has no command", event)
 	}
 	h.Command, h.Args, h.Shell, h.Async, h.Rewake, h.Once, h.Status = *in.Command, in.Args, in.Shell, in.Async || in.Rewake, in.Rewake, in.Once, in.Status
 	if in.Timeout != nil {

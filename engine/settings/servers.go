@@ -91,6 +91,15 @@ func fitsURL(pattern, url string) bool {
 	return strings.HasSuffix(url, parts[len(parts)-1])
 }
 
+// serversFile has the MCP servers of a project, in its directory.
+const serversFile = ".mcp.json"
+
+// NoServerList reports whether the servers of the project have another form: those of some programs are
+// in the member "servers".
+func (s *Settings) NoServerList() bool {
+	return s != nil && s.servers != nil && len(s.servers.all.names) > 0 && s.servers.all.Get("mcpServers") == nil
+}
+
 func checkServers(l *layer) error {
 	if l.all.members == nil {
 		return l.wrong(l.all, `Write {"mcpServers": { … }}.`, "the MCP servers are %s", l.all.kind())

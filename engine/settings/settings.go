@@ -253,7 +253,7 @@ func (s *loader) load() (errs []error) {
 		// It contains no rules, so anything but a regular file is treated as missing.
 		var l *layer
 		var err error
-		path := filepath.Join(opts.Dir, ".mcp.json")
+		path := filepath.Join(opts.Dir, serversFile)
 		if info, e := os.Stat(path); e != nil || info.Mode().IsRegular() {
 			l, err = readFile(Project, path)
 		}
@@ -318,7 +318,11 @@ func readFile(name Layer, path string) (*layer, error) {
 	var line int
 	if l.all, line, err = parse(text); err != nil {
 		l.Line = line
-		return nil, &Error{l.Origin, "the file is not valid JSON: " + err.Error(), "Fix the file; it is not skipped, because it may forbid something."}
+		hint := "Fix the file: Parley never skips settings, because they can contain deny rules."
+		if filepath.Base(path) == serversFile {
+			hint = "Fix the file, or remove it."
+		}
+		return nil, &Error{l.Origin, "the file is not valid JSON: " + err.Error(), hint}
 	}
 	return l, nil
 }

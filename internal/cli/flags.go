@@ -67,7 +67,7 @@ type Flags struct {
 	DisallowedTools []string
 	PermissionMode  wire.PermissionMode
 	PromptTool      string
-	Greedy          string // the last flag that took several words
+	Greedy          string // the last flag that took words which may belong to the prompt
 	NoPrompts       bool
 	AllowBypass     bool
 	SkipPermissions bool
@@ -493,7 +493,7 @@ func ParseSpec(words []string, flags []transport.Flag) (*Flags, error) {
 			n := flagValues(kind, words[i+1:])
 			values = words[i+1 : i+1+n]
 			i += n
-			if n > 1 {
+			if n > 1 || n == 1 && kind == flagNext {
 				f.Greedy = name
 			}
 		}

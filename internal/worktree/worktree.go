@@ -57,6 +57,9 @@ func Add(ctx context.Context, dir, name string) (*Tree, error) {
 	}
 	all, err := list(ctx, dir)
 	if err != nil {
+		if strings.Contains(err.Error(), "not a git repository") {
+			err = fmt.Errorf("worktree: %s is not in a git repository: run git init and commit something first", dir)
+		}
 		return nil, err
 	}
 	// A .git of a project can name any repository; that one knows its worktrees.
@@ -80,7 +83,7 @@ func Add(ctx context.Context, dir, name string) (*Tree, error) {
 	t.Dir = filepath.Join(folder, name)
 	head, err := git(ctx, dir, "rev-parse", "--verify", "HEAD")
 	if err != nil {
-		return nil, fmt.Errorf("worktree: the repository of %s has no commit to begin at", dir)
+		return nil, fmt.Errorf("worktree: the repository of %s has no commit to start from: commit something first", dir)
 	}
 	t.Base = strings.TrimSpace(head)
 	if _, err := git(ctx, dir, "worktree", "add", "-q", "--no-checkout", "-b", t.Branch, "--", t.Dir, t.Base); err != nil {

@@ -11,12 +11,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -224,6 +226,14 @@ func (c *Catalog) Resolve(name string) (Info, bool) {
 		out.LongContext = true
 	}
 	return out, ok
+}
+
+// Suggest returns the names in the catalog that an unknown name may be a misspelling of, if there are any.
+func (c *Catalog) Suggest(name string) string {
+	if _, ok := c.Resolve(name); ok {
+		return ""
+	}
+	return spelling.Closest(name, slices.Sorted(maps.Keys(c.byName)))
 }
 
 // Extend adds models to the catalog and changes existing ones, with a JSON document:
