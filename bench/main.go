@@ -65,7 +65,7 @@ func run(args []string) error {
 	defer pprof.StopCPUProfile()
 	bin, peers := os.Getenv("PARLEY_BENCH_BIN"), os.Getenv("PARLEY_PEERS")
 	if bin == "" || peers == "" {
-		return errors.New("start it with make bench: PARLEY_BENCH_BIN and PARLEY_PEERS say what to run")
+		return errors.New("start it with make bench: PARLEY_BENCH_BIN and PARLEY_PEERS name the programs to run")
 	}
 	official := filepath.Join(peers, "node_modules", "@anthropic-ai", "claude-agent-sdk-"+runtime.GOOS+"-"+nodeArch(), "claude")
 	ours := filepath.Join(bin, "parley")

@@ -104,7 +104,7 @@ func (c *checkpoints) Rewind(uuid string, dry bool) (*wire.RewindFilesResponse, 
 		}
 	}
 	list("conflicts", "Left as they are, because somebody else changed them since: ", r.Conflicts)
-	list("skippedFiles", "Left as they are, because they are outside of the working directories or were not kept: ", r.Skipped)
+	list("skippedFiles", "Left as they are, because they are outside the working directories or were not kept: ", r.Skipped)
 	if r.Uncovered {
 		out.Extra["uncovered"] = json.RawMessage("true")
 		words = append(words, "Commands may have changed files that were not kept, because there were too many or too big ones, or because the agent ended while they ran.")

@@ -723,7 +723,7 @@ func (c *briefing) preload(ctx context.Context, def *agents.Definition, inside f
 			}
 		})
 		if cmd == nil {
-			texts = append(texts, fmt.Sprintf("The skill %s, which you are to have, is not here. Say so in your report if you miss it.", name))
+			texts = append(texts, fmt.Sprintf("The skill %s, which your definition names, does not exist. If you need it, report that.", name))
 			continue
 		}
 		text, err := c.expandParts(ctx, cmd, "", inside)

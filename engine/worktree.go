@@ -340,7 +340,7 @@ func (c *worktrees) enter(ctx context.Context, call *tool.Call) (*tool.Result, e
 		return nil, err
 	}
 	c.owner.Do(func() { c.moveInto(w) })
-	text := fmt.Sprintf("%s the worktree %s%s. It is the working directory now, and files outside of it cannot be touched. ExitWorktree leaves it.", verb, w.Path, onBranch(w))
+	text := fmt.Sprintf("%s the worktree %s%s. It is the working directory now, and files outside it cannot be read or changed. ExitWorktree leaves it.", verb, w.Path, onBranch(w))
 	out := map[string]any{"worktreePath": w.Path, "message": text}
 	if w.Branch != "" {
 		out["worktreeBranch"] = w.Branch

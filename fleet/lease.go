@@ -244,7 +244,7 @@ func (l *lease) Close() error {
 		if l.b.nc.IsClosed() {
 			return
 		}
-		// Also if it was lost: perhaps nobody else has taken it. The revision is that of this
+		// Even if it was lost: perhaps nobody else has taken it. The revision is that of this
 		// lease.
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
 		defer cancel()

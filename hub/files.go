@@ -712,7 +712,7 @@ func (f *Files) TrimInbox(ctx context.Context, id string, before uint64) error {
 		return err
 	}
 	if info, err := os.Stat(f.path(id, inboxName)); err != nil || info.Size() < fewItems {
-		return nil // also if there is no inbox
+		return nil // even if there is no inbox
 	}
 	file, size, err := f.edit(ctx, id, inboxName)
 	if err != nil {

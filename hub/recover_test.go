@@ -8,7 +8,7 @@ import (
 )
 
 // TestRecoveredResults checks that the result of a turn is recovered if the process was killed
-// before its frame was in the journal, also if the agent had begun the turn of the next prompt.
+// before its frame was in the journal, even if the agent had begun the turn of the next prompt.
 // The result of a turn that ended before a frame in the journal is not added behind that frame.
 func TestRecoveredResults(t *testing.T) {
 	message := func(typ, uuid string) json.RawMessage {

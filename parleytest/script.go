@@ -354,7 +354,7 @@ func (p *parser) call(t *Turn) {
 		input = "{}"
 	}
 	if !verbatim && !json.Valid([]byte(input)) {
-		p.fail("call %s: the input is not JSON: %v (quote it if that is meant)", name, jsonError(input))
+		p.fail("call %s: the input is not JSON: %v (quote it if that is intended)", name, jsonError(input))
 		return
 	}
 	t.CallID(id, name, input)

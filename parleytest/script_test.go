@@ -111,7 +111,7 @@ func TestParseErrors(t *testing.T) {
 		{"unknown word", "turn\n\tsay hi\n\tshout hi", 3, `unknown word "shout"; "parley help script" lists the words`},
 		{"no turn", "say hi", 1, "say belongs in a turn: there is no turn line before it"},
 		{"turn with more", "turn left", 1, `turn takes nothing after it, not "left"`},
-		{"bad JSON", "turn\ncall Read {", 2, "call Read: the input is not JSON: unexpected end of JSON input (quote it if that is meant)"},
+		{"bad JSON", "turn\ncall Read {", 2, "call Read: the input is not JSON: unexpected end of JSON input (quote it if that is intended)"},
 		{"bad block", "turn\nblock {]", 2, "block: not JSON: invalid character ']'"},
 		{"no end", "turn\nsay <<END\na\nb", 2, "<<END: there is no line END after it"},
 		{"bad tag", "turn\nsay <<", 2, "<<: want a tag of letters"},

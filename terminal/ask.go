@@ -798,7 +798,7 @@ func (s *screen) questionView(q *question, most int) (lines []string, cursor pos
 	}
 	hint := "  Enter chooses, Esc says no and stops"
 	if st.multi {
-		hint = "  Space marks, Enter goes on"
+		hint = "  Space marks, Enter continues"
 	}
 	if q.own != nil {
 		hint = "  Enter chooses, Esc goes back"

@@ -100,7 +100,7 @@ func TestAttachIsTheSameScreen(t *testing.T) {
 	p.see("Made.")
 	p.idle()
 	p.keys("C-d")
-	p.see("The session goes on", "exit status 0")
+	p.see("The session continues", "exit status 0")
 }
 
 // TestAttachToAnotherTerminal attaches to a session that another terminal runs in its own process: both
@@ -135,7 +135,7 @@ func TestAttachToAnotherTerminal(t *testing.T) {
 	second.see("Second answer.")
 	first.see("> again", "Second answer.")
 	second.keys("C-d")
-	second.see("The session goes on", "exit status 0")
+	second.see("The session continues", "exit status 0")
 }
 
 // TestPackageInit limits what all packages of the command do before main, at every start.

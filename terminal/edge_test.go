@@ -112,7 +112,7 @@ func TestThreeRows(t *testing.T) {
 	wantLines(t, p.all(), "> go", "? May it run this command?", "    touch made", "✓ Bash touch made", "Done.")
 }
 
-// TestNarrowQuestion checks that a question shows in full what "always" would allow, also if the line
+// TestNarrowQuestion checks that a question shows in full what "always" would allow, even if the line
 // of the answer is too long for the screen.
 func TestNarrowQuestion(t *testing.T) {
 	t.Parallel()

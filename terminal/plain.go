@@ -63,7 +63,7 @@ func (s *screen) plainView() []string {
 	if s.help {
 		s.help = false
 		s.t.section("note")
-		s.t.print(`Enter sends. A \ at the end goes on in the next line. Ctrl-C interrupts, twice it leaves.`)
+		s.t.print(`Enter sends. A \ at the end continues in the next line. Ctrl-C interrupts; twice, it leaves.`)
 		for _, c := range s.commandMenu("").items {
 			s.t.print(clip("  "+c.label+"  "+Visible(c.about), s.width()))
 		}

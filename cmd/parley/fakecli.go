@@ -289,7 +289,7 @@ func fakeHost(ctx context.Context, p *process, args []string) error {
 	f := &fake{side: peer.Host}
 	fs := newFlags(p, "fake-host", "--script FILE | --transcript FILE [FLAGS] -- CLI ARGS…", fakeHostHelp)
 	f.flags(fs)
-	timeout := fs.Duration("timeout", peer.DefaultTimeout, "the `TIME` that each step may take, until the script says otherwise")
+	timeout := fs.Duration("timeout", peer.DefaultTimeout, "the `TIME` that each step may take, until the script sets another one")
 	if err := parse(fs, args); err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func attachScreen(ctx context.Context, p *process, c hub.Client, cwd, id string)
 	status, err := terminal.Run(ctx, terminal.Config{
 		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: p.env, Cwd: cwd, Home: p.getenv("HOME"), Title: "parley attach " + id,
 		Open:    func(context.Context) (*terminal.Session, error) { return terminal.NewSession(c, id), nil },
-		Goodbye: func(id string) string { return "The session goes on; parley attach " + id + " shows it again." },
+		Goodbye: func(id string) string { return "The session continues; parley attach " + id + " shows it again." },
 	})
 	if err == nil && status != 0 {
 		return exitStatus(status)

@@ -501,7 +501,7 @@ func (j *disk) resolveClean(path string, s *sight) string {
 // linkTarget returns the target of a symbolic link, or "".
 func (j *disk) linkTarget(path string) string { return j.lookUp(path).to }
 
-// leadsAway reports whether a place is a file that another program has open, also if links lead to such a
+// leadsAway reports whether a place is a file that another program has open, even if links lead to such a
 // place.
 func (j *disk) leadsAway(p *place) bool {
 	if special(p.path, p.clean) {

@@ -116,7 +116,7 @@ func lintFiles(r *Rule, roots []string, home string, add func(bool, string, stri
 			add(false, "begins at "+base, "a path from the root of the file system is written with two slashes: /"+c)
 		}
 	case !isReadTool(r.Tool) && r.Tool != "Edit":
-		add(false, "applies to every tool that changes files", "Edit("+r.Content+") says so")
+		add(false, "applies to every tool that changes files", "write Edit("+r.Content+") to make that clear")
 	}
 }
 

@@ -172,7 +172,7 @@ func (l *loader) imports(p place, from *File, depth int) {
 			if !strings.ContainsAny(ref, "/\\.") {
 				continue // such as @alice
 			}
-			l.expected(path, "%s imports it from outside of the project, so it was not read", from.Path)
+			l.expected(path, "%s imports it from outside the project, so it was not read", from.Path)
 			continue
 		}
 		if depth >= maxImports {

@@ -87,7 +87,7 @@ func (w *Wall) describe() WallReport {
 	return WallReport{
 		Kind:       Seatbelt,
 		Guarantees: append(slices.Clone(wallGuarantees), fmt.Sprintf("each process has at most %d seconds of a processor", maxTime)),
-		Missing:    []string{"memory and processes are not limited, and results do not say what was refused: macOS has no way to do either"},
+		Missing:    []string{"memory and processes are not limited, and results do not report what was refused: macOS has no way to do either"},
 	}
 }
 

@@ -438,7 +438,7 @@ func (w *Wall) describe() WallReport {
 	if w.listener {
 		r.Guarantees = append(r.Guarantees, fmt.Sprintf("at most %d processes and threads", maxTasks))
 	} else {
-		r.Missing = append(r.Missing, "processes are not counted, and results do not say what was refused: the kernel does not let calls be supervised here")
+		r.Missing = append(r.Missing, "processes are not counted, and results do not report what was refused: the kernel does not let calls be supervised here")
 	}
 	return r
 }

@@ -28,6 +28,8 @@ var phrases = [][2]string{
 	{"are no valid", "are not valid"},
 	{"is what a hook is told", "is the input of a hook"},
 	{"at the begin", "at the start"},
+	{"also if", "even if"},
+	{"is to run", "runs, would run"},
 }
 
 // docPhrases must not come back in documents that people read first.
@@ -56,6 +58,14 @@ var docPhrases = [][2]string{
 	{"what became of", "name the thing: the outcome, the state"},
 	{"what came of", "the outcome of"},
 	{"spoken to", "contacted"},
+	{"outside of", "outside"},
+	{"also when", "even when"},
+	{"also after", "even after"},
+	{"also during", "even during"},
+	{"goes on", "continues"},
+	{"is to be", "name the action: the file is removed, the file must be removed"},
+	{"says so", "reports it"},
+	{"if that is meant", "if that is intended"},
 }
 
 // docSubject matches a sentence whose subject is a clause, such as "What a project brings has no effect."

@@ -258,7 +258,7 @@ func (s *simModel) stream(ctx context.Context, req model.Request, yield func(mod
 			w.mu.Unlock()
 		}
 		w.mu.Lock()
-		switch kind { // also if the agent has stopped
+		switch kind { // even if the agent has stopped
 		case "message_start":
 			due.input += input
 			due.output += counted

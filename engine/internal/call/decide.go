@@ -92,7 +92,7 @@ func (r *Runner) Walled(access []tool.Access) bool {
 // outside the sandbox, whatever rule or mode allows it.
 func leaving(access []tool.Access, d policy.Decision) policy.Decision {
 	if d.Behavior == wire.BehaviorAllow && slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox == tool.Outside }) {
-		d.Behavior, d.Rule, d.ReasonType, d.Reason = wire.BehaviorAsk, nil, "sandboxOverride", "the command is to run outside the sandbox"
+		d.Behavior, d.Rule, d.ReasonType, d.Reason = wire.BehaviorAsk, nil, "sandboxOverride", "the command would run outside the sandbox"
 	}
 	return d
 }

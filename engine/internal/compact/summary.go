@@ -104,7 +104,7 @@ func (c *Compactor) shownAgain(t Turn, head history.Transcript) []string {
 		running = append(running, info.ID+": "+info.Description)
 	}
 	list("Your tasks, as TaskList shows them:", tasks)
-	list("Your list of what is to be done:", todos)
+	list("Your list of tasks:", todos)
 	list("These tasks run in the background:", running)
 	return parts
 }

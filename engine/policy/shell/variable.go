@@ -438,7 +438,7 @@ var changers = map[string]bool{
 	"declare": true, "typeset": true, "export": true, "readonly": true,
 }
 
-// assigners records the variables that a builtin of the shell changes, also if it is
+// assigners records the variables that a builtin of the shell changes, even if it is
 // called through another. It reports whether the builtin evaluates some of its arguments.
 func (s *scope) assigners(args []*syntax.Word) (evaluates bool) {
 	if len(args) == 0 {

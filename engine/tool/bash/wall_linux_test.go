@@ -67,7 +67,7 @@ func TestReadWall(t *testing.T) {
 	}
 }
 
-// The words of a listed command mean programs of the machine, also if the path leads into the
+// The words of a listed command mean programs of the machine, even if the path leads into the
 // project or the user has an alias.
 func TestListedCommandRunsNothingOfTheProject(t *testing.T) {
 	for name, dir := range map[string]string{"relative": ".", "inside": "$root", "empty": "", "link": "$link"} {

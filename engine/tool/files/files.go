@@ -354,7 +354,7 @@ func locate(call *tool.Call, path string) (real string, judged *tool.Target, err
 		}
 		judged = &t
 	} else if roots := RealRoots(call.Env); inRoots(append(slices.Clone(call.Env.Roots), roots...), path) && !inRoots(roots, real) {
-		return "", nil, fmt.Errorf("%s is a symbolic link that leads out of the allowed directories, to %s; nothing was done. If that file is meant, name it by that path", path, real)
+		return "", nil, fmt.Errorf("%s is a symbolic link that leads out of the allowed directories, to %s; nothing was done. To use that file, name it by that path", path, real)
 	}
 	if virtual(real) {
 		return "", nil, fmt.Errorf("%s is not a file on disk but a view of the system or a device, which file tools do not open", path)

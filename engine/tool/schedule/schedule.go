@@ -251,5 +251,5 @@ func wakeup(ctx context.Context, s tool.Schedules, in *wakeupInput) (*tool.Resul
 	if out.WasClamped {
 		text += " The delay was brought into the range from 60 to 3600."
 	}
-	return tool.Text(text+" Tell the user now what is to be told, then end the turn.", out), nil
+	return tool.Text(text+" Tell the user now what they should know, then end the turn.", out), nil
 }
