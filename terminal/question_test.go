@@ -158,7 +158,7 @@ func TestSessions(t *testing.T) {
 	p.see("The first answer.")
 	p.idle()
 	p.keys("C-d")
-	p.see("parley --continue goes on", "exit status 0")
+	p.see("To continue: parley --continue", "exit status 0")
 	p.tmux("kill-server")
 	p.start(80, 30, "turn\n\tsay The second answer.\n")
 	p.enter("about pears")

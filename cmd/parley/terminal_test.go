@@ -360,7 +360,7 @@ turn
 	}
 	wants(t, screen, "parley ", "> first", "… second", "", "Both lines came.", "", "✓ 1 turn · ",
 		"> run it", "", "? May it run this command?", "✓ Bash printf", "✗ Bash touch made.txt · ", "✓ Edit a.txt", "✓ Edit b.txt", "", "Done.",
-		"> stall", "Working", "✗ interrupted", "> still there?", "", "Yes.", "parley --continue goes on")
+		"> stall", "Working", "✗ interrupted", "> still there?", "", "Yes.", "To continue: parley --continue")
 	if _, err := os.Stat(filepath.Join(home, "made.txt")); err == nil {
 		t.Error("what was denied was done")
 	}
