@@ -398,3 +398,12 @@ func TestCleanedIsClean(t *testing.T) {
 		paths = append(paths[1:], path+"/", path+".", path+"a")
 	}
 }
+
+// TestNoSuggestionForAllFiles checks that a request about a file in the root directory does not suggest to allow all files.
+func TestNoSuggestionForAllFiles(t *testing.T) {
+	d := New().Decide(&Request{Tool: &tool.Spec{Name: "Read"}, Access: []tool.Access{{Kind: tool.Read, Path: "/no-such-file"}},
+		Mode: wire.ModeDefault, Roots: []string{t.TempDir()}})
+	if got := d.Suggestions(); d.Behavior != wire.BehaviorAsk || len(got) != 0 {
+		t.Errorf("got %s with %d suggestions, want ask without suggestions", d.Behavior, len(got))
+	}
+}

@@ -65,8 +65,10 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 			}
 			return all
 		case a.Kind == tool.Read && d.Path != "":
-			dir := strings.TrimSuffix(directory(d.Path), "/")
-			return append(all, add(wire.DestinationSession, "Read", "/"+escape(dir)+"/**"))
+			if dir := directory(d.Path); dir != "/" {
+				return append(all, add(wire.DestinationSession, "Read", "/"+escape(dir)+"/**"))
+			}
+			return []*wire.PermissionUpdate{} // nobody should allow all files at once
 		case a.Kind == tool.Fetch:
 			if u, err := url.Parse(a.URL); err == nil && u.Hostname() != "" && plainHost(u.Hostname()) {
 				return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, "domain:"+strings.ToLower(u.Hostname())))
