@@ -102,9 +102,7 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 		end.noTurns = true
 		return end
 	}
-	if err := c.keepPrompt(); err != nil {
-		return c.broken(err)
-	}
+	c.keepPrompt()
 	c.offerServers()
 	a := &answer{started: true, complete: true}
 	run := c.newBatch(t)

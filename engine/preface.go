@@ -142,15 +142,15 @@ func (c *preface) surroundings(roots []string) string {
 
 // keepPrompt keeps the system prompt and the tools stable: the session sends those that
 // it started with, also after a resume on another day or by another version, unless
-// their sources have changed. It is called when a turn starts.
-func (c *preface) keepPrompt() error {
+// their sources have changed. It is called when a turn starts: the record of the prefix
+// waits for the disk together with the prompt.
+func (c *preface) keepPrompt() {
 	if c.hist.Prefix.Key != c.keyOfPrompt() {
 		c.makePrefix()
 	}
 	if e := c.hist.Prefix.Keep(c.keyOfTools()); e != nil {
-		return c.rec.Record(e)
+		c.rec.Defer(e)
 	}
-	return nil
 }
 
 // makePrefix rebuilds the beginning of requests.

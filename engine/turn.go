@@ -195,9 +195,7 @@ func (c *Conversation) startTurn(t *turn, p *prompt) *ending {
 		end.noTurns = true
 		return end
 	}
-	if err := c.keepPrompt(); err != nil {
-		return c.broken(err)
-	}
+	c.keepPrompt()
 	if err := c.sendContext(t); err != nil {
 		return c.broken(err)
 	}

@@ -231,18 +231,25 @@ func (l *fileLog) write(lines []byte, sync bool) (broken bool, err error) {
 	if l.hasty = !sync; l.hasty {
 		return false, nil
 	}
-	if err := durable.File(l.file); err != nil {
+	if err := l.sync(); err != nil {
 		// The state of the disk is unknown now, and another attempt cannot determine
 		// it.
 		return true, fmt.Errorf("session: %w", err)
 	}
-	if !l.named {
-		if err := durable.Names(l.path, l.files.Dir); err != nil {
-			return true, fmt.Errorf("session: %w", err)
-		}
-		l.named = true
-	}
 	return false, nil
+}
+
+// sync waits until the file and its name are on disk. The first time, the disk can sync the file and
+// the directories at the same time.
+func (l *fileLog) sync() error {
+	if l.named {
+		return durable.File(l.file)
+	}
+	names := make(chan error, 1)
+	go func() { names <- durable.Names(l.path, l.files.Dir) }()
+	err := errors.Join(durable.File(l.file), <-names)
+	l.named = err == nil
+	return err
 }
 
 // undo removes the last n bytes, unless another process has written after them.

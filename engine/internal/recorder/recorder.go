@@ -70,6 +70,7 @@ type Recorder struct {
 	mu     sync.Mutex
 	parent string           // uuid of the last record in the tree
 	owed   []*session.Entry // records to write together with the next one
+	costs  bool             // the owed records change the total cost
 }
 
 // A stamp is a time in the format of the protocol.
@@ -101,7 +102,7 @@ func (r *Recorder) Begin(place Place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.place.Store(&place)
-	r.parent, r.owed = "", nil
+	r.parent, r.owed, r.costs = "", nil, false
 }
 
 // Emit sends a message to the host and fills in a missing uuid, session id and time.
@@ -131,13 +132,19 @@ func (r *Recorder) timestamp() string {
 
 func format(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// Owe queues a record to be written together with the next one. It does nothing without a
-// log.
-func (r *Recorder) Owe(e *session.Entry) {
+// Owe queues the record of a request to be written together with the next one, and with the
+// total cost. It does nothing without a log.
+func (r *Recorder) Owe(e *session.Entry) { r.queue(e, true) }
+
+// Defer queues a record to be written together with the next one, before it. It does nothing
+// without a log.
+func (r *Recorder) Defer(e *session.Entry) { r.queue(e, false) }
+
+func (r *Recorder) queue(e *session.Entry, costs bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.Place().Log != nil {
-		r.owed = append(r.owed, e)
+		r.owed, r.costs = append(r.owed, e), r.costs || costs
 	}
 }
 
@@ -199,10 +206,10 @@ func (r *Recorder) record(entries []*session.Entry) error {
 	if log == nil || len(entries)+len(r.owed) == 0 {
 		return nil
 	}
-	owes := r.owed
+	owes, costs := r.owed, r.costs
 	if owed := slices.Clone(owes); len(owed) > 0 {
-		r.owed = nil
-		if r.opts.Sum != nil && !slices.ContainsFunc(entries, func(e *session.Entry) bool { return e.Type == CostType }) {
+		r.owed, r.costs = nil, false
+		if costs && r.opts.Sum != nil && !slices.ContainsFunc(entries, func(e *session.Entry) bool { return e.Type == CostType }) {
 			owed = append(owed, r.opts.Sum())
 		}
 		entries = append(owed, entries...)
@@ -222,7 +229,7 @@ func (r *Recorder) record(entries []*session.Entry) error {
 	}
 	err := log.Append(entries...)
 	if err != nil { // the next record must be the child of one in the log
-		r.parent, r.owed = parent, owes
+		r.parent, r.owed, r.costs = parent, owes, costs
 	}
 	return Unwritten(err)
 }

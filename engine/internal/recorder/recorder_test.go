@@ -59,10 +59,12 @@ func TestEmitSetsWhatIsMissing(t *testing.T) {
 }
 
 // TestRecordKeepsTheTree checks that records of the conversation form a chain, that others
-// are outside of the tree, and that owed records are written first, with their sum.
+// are outside of the tree, and that deferred and owed records are written first, the owed ones with
+// their sum.
 func TestRecordKeepsTheTree(t *testing.T) {
 	log := &fakeLog{}
 	r, _ := newRecorder(log, "agent")
+	r.Defer(&session.Entry{Type: "prefix"})
 	user := &session.Entry{Type: "user"}
 	if err := r.Record(user, &session.Entry{Type: "last-prompt"}); err != nil {
 		t.Fatal(err)
@@ -79,10 +81,10 @@ func TestRecordKeepsTheTree(t *testing.T) {
 			t.Errorf("%s: time %v, fields %v", e.Type, e.Time, e.Fields)
 		}
 	}
-	if want := "user last-prompt request cost-state assistant "; types != want {
+	if want := "prefix user last-prompt request cost-state assistant "; types != want {
 		t.Errorf("got %s, want %s", types, want)
 	}
-	if !session.ValidID(user.UUID) || user.ParentUUID != "" || answer.ParentUUID != user.UUID || r.Parent() != answer.UUID || log.all[1].UUID != "" {
+	if !session.ValidID(user.UUID) || user.ParentUUID != "" || answer.ParentUUID != user.UUID || r.Parent() != answer.UUID || log.all[2].UUID != "" {
 		t.Errorf("the tree is wrong: %+v, %+v", user, answer)
 	}
 	boundary := &session.Entry{Type: "system"}
