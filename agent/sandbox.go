@@ -46,7 +46,7 @@ func (set *setup) startSandbox() error {
 }
 
 // makeWall creates the wall for commands that nobody approved. It is probed when the
-// first tool call runs.
+// first tool call begins that is not read-only.
 func (set *setup) makeWall() {
 	opts := sandbox.WallOptions{Home: set.cfg.Home, Path: set.vars["PATH"], Hide: set.cfg.secrets(),
 		Expected: set.offered("Bash") && (set.cfg.Tools == nil || slices.ContainsFunc(set.cfg.Tools, func(t tool.Tool) bool { return t.Spec().Name == "Bash" }))}

@@ -198,6 +198,11 @@ func (c *rounds) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev *wire
 		t.first.token = c.runner.Now()
 	}
 	c.reportThinking(t, a, ev)
+	if use, ok := ev.ContentBlock.(*wire.ToolUseBlock); ok {
+		if tl := c.findTool(use.Name); tl != nil && !tl.Spec().ReadOnly {
+			c.runner.View().Env.Wall.Prepare() // while the model writes the input; a command often follows other changes
+		}
+	}
 	if b != nil {
 		t.echoPrompts(c.rec)
 		if b.kind == "tool_use" {

@@ -249,7 +249,6 @@ func (r *Runner) Run(ctx context.Context, c *Call) (out *Outcome) {
 		}
 	}()
 	s := &run{Runner: r, Call: c, Env: r.View().Env, ctx: ctx, by: "policy", changed: func() {}, out: &Outcome{}}
-	s.Env.Wall.Prepare() // a command often follows the first call, whatever it is
 	for _, stage := range stages {
 		if stage(s) {
 			break
