@@ -236,6 +236,13 @@ func (s *server) closeHooks() {
 	r.Close()
 }
 
+// HasHooks reports whether the host or settings have hooks for an event.
+func (s *server) HasHooks(event wire.HookEvent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.hooks[event]) > 0 || s.runner.Has(event)
+}
+
 // Hooks calls the hooks of the host and of settings for an event, all at once. The host
 // receives the requests in the order in which it registered the hooks.
 func (s *server) Hooks(ctx context.Context, in wire.HookInput, subject, toolUseID string) []hook.Answer {

@@ -52,6 +52,9 @@ func (c *hooks) runHooksAs(t *turn, in wire.HookInput, subject, id string) *hook
 
 // callHooks is like runHooks, but the caller emits the messages of the hooks.
 func (c *hooks) callHooks(t *turn, in wire.HookInput, subject, id string) *hook.Verdict {
+	if !c.runner.HasHooks(in.Event()) {
+		return &hook.Verdict{}
+	}
 	verdicts := make(chan *hook.Verdict, 1)
 	go func() { verdicts <- c.runner.Hooks(t.ctx, t.promptID, in, subject, id) }()
 	v, ok := await(t.ctx, c.serving, verdicts)

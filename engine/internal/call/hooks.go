@@ -20,12 +20,22 @@ import (
 
 // Hooks runs the hooks for an event and merges their answers. If id is empty, a new one is used.
 func (r *Runner) Hooks(ctx context.Context, promptID string, in wire.HookInput, subject, id string) *hook.Verdict {
+	if !r.HasHooks(in.Event()) {
+		hook.Sent(ctx)()
+		return &hook.Verdict{}
+	}
 	if id == "" {
 		id = session.NewID()
 	}
 	v := r.View()
 	hook.Fill(in, wire.HookBase{SessionID: r.Rec.ID(), TranscriptPath: r.Top.Path(), Cwd: r.Env.Cwd(), PromptID: promptID, PermissionMode: v.Mode, Effort: r.Effort.Load()})
 	return hook.Merge(in, subject, v.Host.Hooks(ctx, in, subject, id))
+}
+
+// HasHooks reports whether an event may have hooks. It is false only if the host knows that there are none.
+func (r *Runner) HasHooks(event wire.HookEvent) bool {
+	host, ok := r.View().Host.(interface{ HasHooks(wire.HookEvent) bool })
+	return !ok || host.HasHooks(event)
 }
 
 // ownHooks runs hooks about the call.
