@@ -16,6 +16,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/parley-go/parley/internal/deepstack"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
 	"go.opentelemetry.io/otel/trace"
@@ -149,6 +150,7 @@ func open(ctx context.Context, cfg *config, owner func(*session)) error {
 
 // read reads and routes lines until the agent ends its output.
 func (s *session) read() {
+	deepstack.Grow()
 	var src io.Reader = source{s}
 	if conn, ok := s.conn.(interface{ Await() }); ok {
 		src = waitingSource{source{s}, conn}

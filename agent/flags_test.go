@@ -382,7 +382,7 @@ func TestRunRetries(t *testing.T) {
 
 // TestBareTools checks the bare tools, and the effect of managed settings.
 func TestRestrictingFlags(t *testing.T) {
-	set, err := newSetup(Config{Cwd: "/"}, &cli.Flags{Bare: true, AllowBypass: true, Managed: `{"permissions":{"deny":["Bash"],"allow":["Write"],"disableBypassPermissionsMode":"disable"}}`})
+	set, err := newSetup(&Config{Cwd: "/"}, &cli.Flags{Bare: true, AllowBypass: true, Managed: `{"permissions":{"deny":["Bash"],"allow":["Write"],"disableBypassPermissionsMode":"disable"}}`})
 	if err != nil {
 		t.Fatal(err)
 	}

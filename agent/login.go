@@ -42,7 +42,7 @@ func AuthorizeServer(ctx context.Context, cfg Config, args []string, name string
 		return err
 	}
 	cfg.Model = noModel{}
-	set, err := newSetup(cfg, flags)
+	set, err := newSetup(&cfg, flags)
 	if err != nil {
 		return err
 	}

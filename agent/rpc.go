@@ -53,7 +53,7 @@ func ServeRPC(ctx context.Context, cfg Config, args []string, stdin io.Reader, s
 		lines.Close()
 		read <- err
 	}()
-	code := run(ctx, cfg, flags, in, e, stderr)
+	code := run(ctx, &cfg, flags, in, e, stderr)
 	in.Close() // do not block a reader
 	e.abandon()
 	select {

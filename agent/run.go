@@ -15,6 +15,7 @@ import (
 
 	"github.com/parley-go/parley/engine/model/catalog"
 	"github.com/parley-go/parley/internal/cli"
+	"github.com/parley-go/parley/internal/deepstack"
 	"github.com/parley-go/parley/internal/telemetry"
 	"github.com/parley-go/parley/transport"
 	"github.com/parley-go/parley/wire"
@@ -28,10 +29,11 @@ func Run(ctx context.Context, cfg Config, args []string, stdin io.Reader, stdout
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
-	return run(ctx, cfg, flags, stdin, stdout, stderr)
+	return run(ctx, &cfg, flags, stdin, stdout, stderr)
 }
 
-func run(ctx context.Context, cfg Config, flags *cli.Flags, stdin io.Reader, stdout, stderr io.Writer) int {
+// run changes cfg. Its frame stays on the stack of a conversation that waits, so it holds no copy of it.
+func run(ctx context.Context, cfg *Config, flags *cli.Flags, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx = traceOf(ctx, cfg.Environ)
 	stderr = &lockedWriter{w: stderr}
 	debug := io.Discard
@@ -308,9 +310,10 @@ func InProcess(cfg Config) transport.Dialer {
 		peer.SetCloseTimeout(spec.CloseTimeout)
 		stderr := peer.Stderr(spec.Stderr)
 		go func() {
+			deepstack.Grow()
 			code := 1
 			defer func() { peer.Exit(code, "") }()
-			code = run(traceOf(peer.Context(), spec.Env), cfg, flags, peer, peer, stderr)
+			code = run(traceOf(peer.Context(), spec.Env), &cfg, flags, peer, peer, stderr)
 		}()
 		return host, nil
 	})

@@ -154,7 +154,8 @@ func variables(environ []string) map[string]string {
 	return vars
 }
 
-func newSetup(cfg Config, flags *cli.Flags) (*setup, error) {
+func newSetup(from *Config, flags *cli.Flags) (*setup, error) {
+	cfg := *from
 	if cfg.Version == "" {
 		cfg.Version = CompatibleVersion
 	}

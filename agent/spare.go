@@ -166,7 +166,7 @@ func (s *server) checkClaim(m *wire.ControlRequest) (*claimSession, *setup, erro
 			flags.AddDirs = append(slices.Clip(flags.AddDirs), d)
 		}
 	}
-	next, err := newSetup(cfg, &flags)
+	next, err := newSetup(&cfg, &flags)
 	if err != nil {
 		return nil, nil, fmt.Errorf("claim_failed: %w", err)
 	}

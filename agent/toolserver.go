@@ -36,7 +36,7 @@ func ToolServer(ctx context.Context, cfg Config, args []string, stderr io.Writer
 	f.NoPersist, f.NoSlashCommands, f.PromptTool, f.JSONSchema = true, true, "", nil
 	f.Resume, f.Continue, f.MCPConfig, f.StrictMCP, f.PluginDirs, f.PluginDirsNoMCP = "", false, nil, true, nil, nil
 	cfg.Model = noModel{}
-	set, err := newSetup(cfg, &f)
+	set, err := newSetup(&cfg, &f)
 	if err != nil {
 		return nil, nil, err
 	}

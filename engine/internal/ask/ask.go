@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/internal/deepstack"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -273,6 +274,7 @@ func Open(ctx context.Context, m model.Model, req model.Request, idle time.Durat
 		stream = c.Complete
 	}
 	go func() {
+		deepstack.Grow()
 		defer close(s.ended)
 		defer close(items)
 		defer silence.Stop()
