@@ -33,10 +33,10 @@ var arrows = map[string][]string{
 	"transport":      {"wire"},
 	"session":        {"wire", "internal/filelock", "internal/durable", "internal/rawjson", "internal/regular"},
 	"session/...":    {"session"},
-	".":              {"transport", "session", "internal/gate", "internal/telemetry", "internal/markdown"},
-	"engine/...":     {"wire", "session", "engine/...", "internal/filelock", "internal/gate", "internal/rawjson", "internal/regular", "internal/spelling", "internal/telemetry", "internal/markdown"},
+	".":              {"transport", "session", "internal/deepstack", "internal/gate", "internal/telemetry", "internal/markdown"},
+	"engine/...":     {"wire", "session", "engine/...", "internal/deepstack", "internal/filelock", "internal/gate", "internal/rawjson", "internal/regular", "internal/spelling", "internal/telemetry", "internal/markdown"},
 	"engine":         {"engine/...", "internal/worktree"},
-	"agent":          {"engine", "transport", "wire", "internal/cli"},
+	"agent":          {"engine", "transport", "wire", "internal/deepstack", "internal/cli"},
 	"parleytest":     {"wire", "transport", "engine/model", "parleytest/...", "internal/spelling"},
 	"parleytest/...": {"wire", "transport", "engine/model", "parleytest", "parleytest/..."},
 	"conformance":    {"wire", "transport", "parleytest"},
@@ -76,6 +76,7 @@ var arrows = map[string][]string{
 	"internal/sim/cmd/sim": {"internal/sim", "internal/sim/overlay"},
 
 	// Programs that scripts use, and this package.
+	"internal/deepstack": {},
 	"internal/gate":      {},
 	"internal/house":     {},
 	"internal/hugeheap":  {},
