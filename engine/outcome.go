@@ -239,11 +239,20 @@ func (c *rounds) awaitEnd(run *call.Batch) int {
 func (c *rounds) awaitStop(tc *call.Call) *call.Outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
 	defer cancel()
-	if _, done := await(ctx, c.owner, tc.Done); !done {
-		c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
+	if !c.stops(ctx, tc) {
 		return call.Rejected(tc, nil, call.StoppedWhile) // its real outcome is unknown
 	}
 	return tc.Out
+}
+
+// stops waits for a stopped call until ctx ends, and reports whether it has ended.
+func (c *rounds) stops(ctx context.Context, tc *call.Call) bool {
+	if _, done := await(ctx, c.owner, tc.Done); done {
+		return true
+	}
+	c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
+	c.runner.AddUnstopped(tc)
+	return false
 }
 
 // awaitAbandoned waits for the calls that turns have abandoned, because the log, the sandbox and
@@ -252,9 +261,7 @@ func (c *rounds) awaitAbandoned() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
 	defer cancel()
 	for _, tc := range c.runner.Abandoned() {
-		if _, done := await(ctx, c.owner, tc.Done); !done {
-			c.runner.Log.Warn("a tool does not stop", "tool", tc.Name)
-		}
+		c.stops(ctx, tc)
 	}
 }
 

@@ -209,7 +209,7 @@ func (c *Conversation) spawn(ctx context.Context, s *crew.Subagent, background b
 	}
 	child.keeps, child.keeper = s.Narrow.Keeps, c.view.Load().Keeper
 	child.publish()
-	return &crew.Child{Watch: child.tasks, LastUsage: func() *wire.Usage { return child.lastUsage },
+	return &crew.Child{Watch: child.tasks, LastUsage: func() *wire.Usage { return child.lastUsage }, Unstopped: child.runner.Unstopped,
 		Run: func(ctx context.Context, text string, recorded func(*wire.User)) {
 			child.runSubagent(ctx, c.runner.Env.Cwd(), text, recorded)
 		},

@@ -65,6 +65,23 @@ func (r *Runner) Abandoned() []*Call {
 	return r.abandoned
 }
 
+// AddUnstopped adds a call that did not stop in time.
+func (r *Runner) AddUnstopped(c *Call) { r.unstopped = append(r.Unstopped(), c) }
+
+// Unstopped returns the calls that did not stop in time and still run. They need the log for
+// their outcomes. The owner of the conversation calls it.
+func (r *Runner) Unstopped() []*Call {
+	r.unstopped = slices.DeleteFunc(r.unstopped, func(c *Call) bool {
+		select {
+		case <-c.Done:
+			return true
+		default:
+			return false
+		}
+	})
+	return r.unstopped
+}
+
 // Start starts a call.
 func (b *Batch) Start(c *Call) {
 	c.Began, c.Done = b.runner.Now(), make(chan struct{})

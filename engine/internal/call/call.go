@@ -55,6 +55,7 @@ type Runner struct {
 	AddNotes func(*hook.Verdict)
 
 	abandoned []*Call // see Abandoned; used by the owner only
+	unstopped []*Call // see Unstopped; used by the owner only
 }
 
 // A Top is the topmost conversation, whose rules and mode decide all calls.

@@ -73,6 +73,8 @@ type Child struct {
 	// LastUsage returns the usage of the last answer. It is called by the goroutine that owns
 	// the conversation.
 	LastUsage func() *wire.Usage
+	// Unstopped returns the calls that still run after Run has returned.
+	Unstopped func() []*call.Call
 	// Watch follows the tasks of the conversation.
 	Watch *Watch
 }
@@ -102,7 +104,7 @@ func (p *Parent) newSubagent(ctx context.Context, tc *tool.Call, def *agents.Def
 		return nil, err
 	}
 	if s.child, err = p.Spawn(ctx, s, background); err != nil {
-		s.closeLog()
+		s.closeLog(nil)
 		return nil, err
 	}
 	s.info = tool.TaskInfo{

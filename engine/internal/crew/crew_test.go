@@ -59,7 +59,7 @@ func newFixture(ctx context.Context) *fixture {
 			if _, err := s.OpenLog(background); err != nil {
 				return nil, err
 			}
-			return &Child{Watch: watch, LastUsage: func() *wire.Usage { return &wire.Usage{InputTokens: 3, OutputTokens: 4} }, Tell: func(string) bool { return false },
+			return &Child{Watch: watch, LastUsage: func() *wire.Usage { return &wire.Usage{InputTokens: 3, OutputTokens: 4} }, Unstopped: func() []*call.Call { return nil }, Tell: func(string) bool { return false },
 				Run: func(ctx context.Context, text string, _ func(*wire.User)) { f.run(ctx, s, text) }}, nil
 		},
 		Top: &Top{Emit: emit, View: view, Place: func() *recorder.Place { return &recorder.Place{ID: "s"} }, SetAsking: func(bool) {}, AddDenials: func([]*wire.PermissionDenial) {}}}
@@ -107,6 +107,31 @@ func TestForegroundSubagentReturnsItsReport(t *testing.T) {
 	if c := f.counts(t); c.Spawned != 1 || c.Completed != 1 || c.Requested.Foreground != 1 || c.ByType[agents.Default] != 1 {
 		t.Errorf("got the counts %+v", c)
 	}
+}
+
+// A closer is a log that reports whether it was closed.
+type closer struct {
+	session.Log
+	closed bool
+}
+
+func (c *closer) Close() error { c.closed = true; return nil }
+
+func TestLogIsOpenUntilAllCallsHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, late := &closer{}, &call.Call{Done: make(chan struct{})}
+		s := &Subagent{log: log}
+		s.closeLog([]*call.Call{late})
+		synctest.Wait()
+		if log.closed {
+			t.Error("the log is closed while a call runs, whose outcome is lost")
+		}
+		close(late.Done)
+		synctest.Wait()
+		if !log.closed {
+			t.Error("the log is open although all calls have ended")
+		}
+	})
 }
 
 func TestBackgroundSubagentReportsInAPrompt(t *testing.T) {

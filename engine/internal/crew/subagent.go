@@ -198,9 +198,19 @@ func (s *Subagent) describe(more map[string]any) {
 	}
 }
 
-func (s *Subagent) closeLog() {
-	if s.log != nil {
+// closeLog closes the log once calls that did not stop in time have recorded their outcomes.
+func (s *Subagent) closeLog(calls []*call.Call) {
+	switch {
+	case s.log == nil:
+	case len(calls) == 0:
 		s.log.Close()
+	default:
+		go func() {
+			for _, c := range calls {
+				<-c.Done
+			}
+			s.log.Close()
+		}()
 	}
 }
 
@@ -304,7 +314,7 @@ func (s *Subagent) run() {
 	s.leave()
 	s.finish(crash)
 	s.cancel(nil)
-	s.closeLog()
+	s.closeLog(s.child.Unstopped())
 	s.mu.Lock()
 	s.child = nil // its messages are in its log
 	s.mu.Unlock()
