@@ -238,7 +238,11 @@ func (b *board) write(file string) error {
 	fmt.Fprintf(&t, "# Performance\n\nWritten by `make bench` on %s: %s, %d processors, load %s. Both sides were measured in one run, in turn. A value is the median,\n± half of the interquartile range. A ratio is how many times better Parley is. A goal holds if the quartile on the worse side meets it.\n",
 		time.Now().UTC().Format("2 January 2006"), runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), load())
 	for _, s := range b.sections {
-		fmt.Fprintf(&t, "\n## %s\n\n", s.title)
+		title := s.title
+		if slices.ContainsFunc(b.sections, func(o *section) bool { return o != s && o.title == s.title }) {
+			title += ", beside " + s.peer
+		}
+		fmt.Fprintf(&t, "\n## %s\n\n", title)
 		if s.about != "" {
 			fmt.Fprintf(&t, "%s\n\n", s.about)
 		}

@@ -33,7 +33,7 @@ func measureInside(b *board, n int) error {
 	}
 	defer os.RemoveAll(dir)
 	b.begin("In process", "", "Agents and their hosts in one process, with a scripted model and a store in memory. A conversation is one prompt and its answer, from connecting to closing. "+
-		"Processor time is that of the process, the collector included. A turn and a round stand for the average of 100 of them. The comparison does not count the time to copy the longer request once: those bytes must be sent.")
+		"Processor time is that of the process, the collector included. The value of a turn or a round is the average of 100. The comparison does not count the time to copy the longer request once: those bytes must be sent.")
 	for _, part := range []func(*board, string, int) error{insideRate, insideIdle, insidePolicy, insideGrowth, insideAtOnce} {
 		if err := part(b, dir, n); err != nil {
 			return err

@@ -177,7 +177,7 @@ func compareOthers(b *board, official, ours, installed string, n int) error {
 		}
 	}
 	b.begin("All agents", "the other agent", "Each agent answers one prompt without a terminal and exits, against an API on loopback that speaks its dialect and answers at once. "+
-		"The result is there when it is printed. A round runs `echo` in the shell of the agent. The memory is the sum of its processes.")
+		"The clock stops when the agent prints the result. A round runs `echo` in the shell of the agent. The memory is the sum of its processes.")
 	for _, a := range agents[1:] {
 		for i, r := range titles {
 			r.title, r.theirs, r.ours = a.name+": "+r.title, values[a.name][i], values["parley"][i]

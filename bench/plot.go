@@ -155,7 +155,7 @@ func drawTurns(title string, n numbers) string {
 			}
 		}
 	}
-	return plot(title, axis{name: "turns or rounds before it", label: number}, axis{name: "processor time of one, in microseconds", label: number}, all)
+	return plot(title, axis{name: "turns or rounds so far", label: number}, axis{name: "processor time of each, in microseconds", label: number}, all)
 }
 
 // A series is a line of a plot.

@@ -16,11 +16,11 @@
 // and whose session another process took over meanwhile, cannot write. Leases only determine
 // who should try.
 //
-// # What is where
+// # Subjects and buckets
 //
 //	<name>.log.<session>        the journal; entries that are appended together are one message
 //	<name>.in.<session>.<key>   the inbox: each item has a subject, so it is created once
-//	<name>.work.<session>       there while the session has work to do
+//	<name>.work.<session>       exists while the session has work to do
 //	<name>.piece.<session>      pieces of answers for those who watch; not stored
 //	KV <name>-leases            which process runs a session
 //	KV <name>-workers           which processes are alive; entries expire

@@ -31,7 +31,7 @@
 //	GET /v1/watch                         every session (a [hub.Info]), then each one that changes
 //	GET /v1/sessions/{id}/watch?after=N   entries with a number above N, then the state, then new entries
 //
-// A message of the second is an entry of the journal, {"n":7,"kind":"frame","data":{…}}. Entries with a
+// A message of the second stream is an entry of the journal, {"n":7,"kind":"frame","data":{…}}. Entries with a
 // number arrive exactly once and in order; a page that reconnects sends the last number that it has and
 // misses nothing. A viewer that is too slow is closed with the code [CloseLagged], and one whose token was
 // revoked with [CloseRevoked]. The first can reconnect at once; the second needs another token. The same data is available as

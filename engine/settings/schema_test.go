@@ -45,7 +45,7 @@ func (w *schemaWriter) describe(path string, s *jsonschema.Schema) *jsonschema.S
 	} else if kind == "" {
 		kind = "any"
 	}
-	w.rows = append(w.rows, fmt.Sprintf("| `%s` | %s | %s |", path, kind, s.Description))
+	w.rows = append(w.rows, fmt.Sprintf("| `%s` | %s | %s |", path, kind, strings.ReplaceAll(s.Description, "|", `\|`)))
 	return s
 }
 

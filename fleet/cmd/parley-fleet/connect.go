@@ -22,12 +22,12 @@ type natsFlags struct {
 }
 
 func (n *natsFlags) add(fs *flag.FlagSet) {
-	fs.StringVar(&n.url, "nats", "", "the `URL` of a NATS cluster that exists, such as nats://nats.example.com:4222; several with commas")
-	fs.StringVar(&n.creds, "creds", "", "a credentials `FILE` of NATS (JWT)")
+	fs.StringVar(&n.url, "nats", "", "the `URL` of an existing NATS cluster, such as nats://nats.example.com:4222; separate several by commas")
+	fs.StringVar(&n.creds, "creds", "", "a NATS credentials `FILE` (JWT)")
 	fs.StringVar(&n.nkey, "nkey", "", "a `FILE` with the seed of an NKey")
 	fs.StringVar(&n.ca, "tls-ca", "", "a `FILE` with the certificate authority of the NATS server")
 	fs.StringVar(&n.cert, "tls-cert", "", "a `FILE` with the certificate of this client")
-	fs.StringVar(&n.key, "tls-key", "", "a `FILE` with its key")
+	fs.StringVar(&n.key, "tls-key", "", "a `FILE` with the key of that certificate")
 	fs.StringVar(&n.data, "data", "", "the `DIRECTORY` of a node on this machine")
 	fs.StringVar(&n.fleet, "fleet", "parley", "the `NAME` of the fleet, if several share a NATS cluster")
 }

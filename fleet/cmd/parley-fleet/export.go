@@ -48,7 +48,7 @@ func importSession(ctx context.Context, args []string, stdout, _ io.Writer) erro
 	var n natsFlags
 	fs := newFlags("import [flags] FILE", stdout)
 	n.add(fs)
-	cwd := fs.String("cwd", "", "the `DIRECTORY` in which the session works; without it, the original one")
+	cwd := fs.String("cwd", "", "the working `DIRECTORY` of the session; empty means the original one")
 	var words []string
 	if err := parse(fs, args, &words); err != nil {
 		return err

@@ -22,17 +22,17 @@ import (
 const usage = `parley-fleet runs the sessions of Parley on many machines.
 
   parley-fleet up       run a node: the NATS server, the API and the page of parley serve, a worker
-  parley-fleet worker   run a worker only, for a fleet that exists
-  parley-fleet status   what the fleet is doing, as a table or as JSON
-  parley-fleet top      the same, again every two seconds
-  parley-fleet token    make a token for the API of a node
+  parley-fleet worker   run only a worker, for an existing fleet
+  parley-fleet status   show the workers and sessions, as a table or as JSON
+  parley-fleet top      show the table of "status" and refresh it every two seconds
+  parley-fleet token    create a token for the API of a node
   parley-fleet tenant   show, set or remove the limits of a tenant
-  parley-fleet backup   write all sessions to a directory, while the fleet works
+  parley-fleet backup   write all sessions to a directory while the fleet runs
   parley-fleet restore  read a backup into a fleet that has no sessions
   parley-fleet export   write one session to a file, for "parley sessions import" or another fleet
   parley-fleet import   add a session from such a file
 
-Run "parley-fleet COMMAND --help" for the flags. docs/fleet.md is the manual.
+Run "parley-fleet help COMMAND" for the flags. docs/fleet.md is the manual.
 `
 
 // errUsage marks errors of the command line.
@@ -53,6 +53,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	commands := map[string]func(context.Context, []string, io.Writer, io.Writer) error{
 		"up": up, "worker": worker, "status": status, "top": top, "token": token, "tenant": tenant, "backup": backup, "restore": restore,
 		"export": exportSession, "import": importSession,
+	}
+	if len(args) > 1 && args[0] == "help" {
+		args = []string{args[1], "--help"}
 	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		fmt.Fprint(stdout, usage)
@@ -75,12 +78,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
+// about returns the line of the usage about a command.
+func about(name string) string {
+	command, _, _ := strings.Cut(name, " ")
+	_, line, _ := strings.Cut(usage, "\n  parley-fleet "+command+" ")
+	line, _, _ = strings.Cut(strings.TrimSpace(line), "\n")
+	return strings.ToUpper(line[:1]) + line[1:] + "."
+}
+
 // newFlags returns the flags of a command.
 func newFlags(name string, stdout io.Writer) *flag.FlagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(stdout)
 	fs.Usage = func() {
-		fmt.Fprintf(fs.Output(), "parley-fleet %s\n", name)
+		fmt.Fprintf(fs.Output(), "parley-fleet %s\n%s\n", name, about(name))
 		fs.PrintDefaults()
 	}
 	return fs

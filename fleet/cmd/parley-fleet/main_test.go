@@ -250,8 +250,26 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	var help bytes.Buffer
-	if code := run(t.Context(), []string{"up", "--help"}, &help, io.Discard); code != 0 || strings.Count(help.String(), "parley-fleet up\n") != 1 || !strings.Contains(help.String(), "--cluster addresses") {
+	if code := run(t.Context(), []string{"up", "--help"}, &help, io.Discard); code != 0 || strings.Count(help.String(), "parley-fleet up\nRun a node: ") != 1 || !strings.Contains(help.String(), "--cluster addresses") {
 		t.Errorf("up --help: %d\n%s", code, &help)
+	}
+	for line := range strings.Lines(usage) {
+		command, ok := strings.CutPrefix(line, "  parley-fleet ")
+		if !ok {
+			continue
+		}
+		command = strings.Fields(command)[0]
+		var got, want bytes.Buffer
+		if code := run(t.Context(), []string{"help", command}, &got, io.Discard); code != 0 || got.Len() == 0 {
+			t.Errorf("help %s: %d, want 0", command, code)
+		}
+		run(t.Context(), []string{command, "--help"}, &want, io.Discard)
+		if got.String() != want.String() {
+			t.Errorf("help %s prints\n%s, want the output of %[1]s --help:\n%s", command, &got, &want)
+		}
+	}
+	if code := run(t.Context(), []string{"help", "nosuch"}, io.Discard, io.Discard); code != 2 {
+		t.Errorf("help nosuch: %d, want 2", code)
 	}
 	for want, args := range map[string][]string{
 		"no node runs":      {"status", "--data", t.TempDir()},

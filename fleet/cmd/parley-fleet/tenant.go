@@ -18,14 +18,14 @@ func tenant(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var models, secrets string
 	fs := newFlags("tenant [flags] NAME", stdout)
 	n.add(fs)
-	fs.IntVar(&t.Weight, "weight", 0, "the share of claims while others wait; 0 means 1")
-	fs.IntVar(&t.Running, "running", 0, "how many sessions run at once; 0 means any number")
-	fs.IntVar(&t.Queued, "queued", 0, "how many prompts wait; 0 means any number")
-	fs.Float64Var(&t.USDPerDay, "usd-per-day", 0, "what turns may cost in a day of UTC; 0 means no limit")
-	fs.StringVar(&models, "models", "", "the `MODELS` that may be used, with commas; a * at the end stands for anything")
-	fs.StringVar(&secrets, "secrets", "", "the `NAMES` of variables that agents get from PARLEY_TENANT_<TENANT>_<NAME> of the worker, with commas")
+	fs.IntVar(&t.Weight, "weight", 0, "the tenant's share of claims while others wait; 0 means 1")
+	fs.IntVar(&t.Running, "running", 0, "the `NUMBER` of sessions that may run at once; 0 means no limit")
+	fs.IntVar(&t.Queued, "queued", 0, "the `NUMBER` of prompts that may wait; 0 means no limit")
+	fs.Float64Var(&t.USDPerDay, "usd-per-day", 0, "the `USD` that turns may cost in a day (UTC); 0 means no limit")
+	fs.StringVar(&models, "models", "", "the `MODELS` that the tenant may use, separated by commas; a * at the end matches anything")
+	fs.StringVar(&secrets, "secrets", "", "the `NAMES` of variables for the tenant's agents, separated by commas; each value is PARLEY_TENANT_<TENANT>_<NAME> of the worker")
 	remove := fs.Bool("remove", false, "remove the limits")
-	show := fs.Bool("show", false, "print the limits and what was spent today")
+	show := fs.Bool("show", false, "print the limits and the cost of today")
 	var words []string
 	if err := parse(fs, args, &words); err != nil {
 		return err

@@ -53,11 +53,11 @@ func (f *nodeFlags) addWorker(fs *flag.FlagSet) {
 	f.natsFlags.add(fs)
 	host, _ := os.Hostname()
 	fs.StringVar(&f.name, "name", host, "the `NAME` of this node, for people")
-	fs.IntVar(&f.slots, "slots", 16, "how many sessions run here at once; 0 means none")
-	fs.StringVar(&f.agent, "agent", "", "the `PROGRAM` that is the agent, such as claude; empty means the agent of Parley, in this process")
-	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a worker that is silent keeps its sessions; counts when the fleet is created")
-	fs.DurationVar(&f.idle, "idle", 10*time.Second, "how long an agent that has nothing to do keeps its slot")
-	fs.StringVar(&f.workspaces, "workspaces", "", "the `DIRECTORY` of mirrors and worktrees on this machine; empty means one in --data, or in the cache of the user")
+	fs.IntVar(&f.slots, "slots", 16, "the `NUMBER` of sessions that run here at once; 0 means none")
+	fs.StringVar(&f.agent, "agent", "", "the `PROGRAM` to run as the agent, such as claude; empty means Parley's agent, in this process")
+	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a silent worker keeps its sessions; has effect only when it creates the fleet")
+	fs.DurationVar(&f.idle, "idle", 10*time.Second, "how long an idle agent keeps its slot")
+	fs.StringVar(&f.workspaces, "workspaces", "", "the `DIRECTORY` for mirrors and worktrees on this machine; empty means one in --data, or in the user's cache")
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at this `HOST:PORT`, without a token")
 }
 
@@ -79,13 +79,13 @@ func up(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // addUp adds the flags of up.
 func (f *nodeFlags) addUp(fs *flag.FlagSet) {
 	f.addWorker(fs)
-	fs.StringVar(&f.addr, "addr", "127.0.0.1:8080", "serve the API and the page at this `HOST:PORT`; empty means not at all")
-	fs.StringVar(&f.hosts, "host", "", "`NAMES` by which the server is reached, besides its address; several with commas")
-	fs.StringVar(&f.origins, "origin", "", "`ORIGINS` of pages elsewhere that may use the API; several with commas")
-	fs.BoolVar(&f.behindProxy, "behind-proxy", false, "a proxy in front encrypts and adds X-Forwarded-For")
-	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "where the embedded NATS server listens for workers, status and top")
-	fs.StringVar(&f.cluster, "cluster", "", "where the embedded NATS server listens for the other two nodes, `HOST:PORT`")
-	fs.StringVar(&f.join, "join", "", "the --cluster addresses of all three `NODES` with commas, the node that has the sessions first")
+	fs.StringVar(&f.addr, "addr", "127.0.0.1:8080", "serve the API and the page at this `HOST:PORT`; empty serves neither")
+	fs.StringVar(&f.hosts, "host", "", "other `NAMES` of the server, besides its address, separated by commas")
+	fs.StringVar(&f.origins, "origin", "", "`ORIGINS` of other pages that may use the API, separated by commas")
+	fs.BoolVar(&f.behindProxy, "behind-proxy", false, "a proxy in front of the server encrypts, and adds X-Forwarded-For")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "the `HOST:PORT` where the embedded NATS server listens for workers, status and top")
+	fs.StringVar(&f.cluster, "cluster", "", "the `HOST:PORT` where the embedded NATS server listens for the other two nodes")
+	fs.StringVar(&f.join, "join", "", "the --cluster addresses of all three `NODES`, separated by commas; first the node that has the sessions")
 	fs.StringVar(&f.tokenFile, "token-file", "", "a `FILE` with the secret that the nodes and workers share; needed with --join")
 }
 
@@ -476,8 +476,8 @@ func announce(stdout io.Writer, s *serve.Server, addr net.Addr) error {
 func token(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	fs := newFlags("token --data DIRECTORY NAME", stdout)
 	data := fs.String("data", "", "the `DIRECTORY` of the node")
-	scope := fs.String("scope", "view", "what the token is for: view, approve, drive or admin")
-	of := fs.String("tenant", "", "the `TENANT` that the sessions of its holder belong to; empty means none")
+	scope := fs.String("scope", "view", "the `SCOPE` of the token: view, approve, drive or admin")
+	of := fs.String("tenant", "", "the `TENANT` that owns the sessions of the token's holder; empty means none")
 	var words []string
 	if err := parse(fs, args, &words); err != nil {
 		return err
