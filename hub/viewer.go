@@ -14,7 +14,7 @@ type LaggedError struct {
 	After uint64 // the number of the last entry that the viewer received
 }
 
-// Error names the entry behind which to attach again.
+// Error names the entry after which to attach again.
 func (e *LaggedError) Error() string {
 	return fmt.Sprintf("hub: the viewer does not keep up; attach again behind entry %d", e.After)
 }

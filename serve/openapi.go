@@ -23,10 +23,10 @@ func (s *Server) openAPI() []byte {
 		}
 		return object{"$ref": "#/components/schemas/" + name}
 	}
-	failure := object{"description": "It failed.", "content": object{"application/json": object{"schema": ref(reflect.TypeFor[apiError]())}}}
+	failure := object{"description": "The request failed.", "content": object{"application/json": object{"schema": ref(reflect.TypeFor[apiError]())}}}
 	paths := object{}
 	for _, r := range s.routes {
-		ok := object{"description": "It is done."}
+		ok := object{"description": "The request succeeded."}
 		if r.media != "" {
 			ok["content"] = object{r.media: object{}}
 		} else {

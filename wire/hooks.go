@@ -24,7 +24,7 @@ const (
 	EventPreCompact          HookEvent = "PreCompact"          // before a conversation is compacted
 	EventPostCompact         HookEvent = "PostCompact"         // after a conversation was compacted
 	EventNotification        HookEvent = "Notification"        // when the agent needs the attention of a person
-	EventPermissionRequest   HookEvent = "PermissionRequest"   // when a tool call needs permission, beside the request to the host
+	EventPermissionRequest   HookEvent = "PermissionRequest"   // when a tool call needs permission, at the same time as the request to the host
 	EventPermissionDenied    HookEvent = "PermissionDenied"    // when a tool call was denied after a model judged it, in mode "auto"
 	EventPreModelSwitch      HookEvent = "PreModelSwitch"      // before the model changes
 	EventPostModelSwitch     HookEvent = "PostModelSwitch"     // after the model changed
