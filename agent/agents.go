@@ -130,7 +130,7 @@ func (set *setup) mainAgent(list []*agents.Definition) *agents.Definition {
 	if f.PermissionMode != "" || f.SkipPermissions {
 		d.Mode = ""
 	}
-	if f.MaxTurns > 0 {
+	if f.MaxTurns != 0 {
 		d.MaxTurns = 0
 	}
 	if f.Effort != "" {

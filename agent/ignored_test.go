@@ -34,6 +34,12 @@ func TestIgnoredIsReported(t *testing.T) {
 		{"applied", []string{"--settings", `{"theme":"dark","permissions":{"workingDirectoriesAsGiven":true}}`},
 			[]string{initialize, request(`"subtype":"apply_flag_settings","settings":{"theme":"light","verbose":true,"language":"german"}`), request(`"subtype":"apply_flag_settings","settings":{"verbose":false}`), hello},
 			[]string{theme, `settings without effect in this version: verbose (--settings:1)`}},
+		{"values", []string{"--effort", "huge", "--betas", "context-1m-2025-08-07,b"}, []string{hello}, []string{
+			`--effort huge has no effect, and the model uses its default: the levels are low, medium, high, xhigh, max`,
+			`--betas b has no effect: the flag takes context-1m-2025-08-07; name other features in ANTHROPIC_BETAS`}},
+		{"satisfied", []string{"--settings", `{"includeCoAuthoredBy":false,"enableAllProjectMcpServers":true,"enabledMcpjsonServers":["x"]}`}, []string{hello}, nil},
+		{"not satisfied", []string{"--settings", `{"includeCoAuthoredBy":true,"enableAllProjectMcpServers":false}`}, []string{hello}, []string{
+			`settings without effect in this version: includeCoAuthoredBy (--settings:1), enableAllProjectMcpServers (--settings:1)`}},
 		{"effect", []string{"--settings", `{"$schema":"https://example.test/schema.json","model":"opus","language":"german","fallbackModel":"haiku","statusLine":{"type":"command","command":"date"},"awsCredentialExport":"x","ofAnother":1}`},
 			[]string{request(`"subtype":"initialize","hooks":null,"title":"T","agentProgressSummaries":false,"systemPromptSnapshot":true,"supportedDialogKinds":[],"promptSuggestions":false,"keepsTurns":false,"permissionUpdates":[]`), hello}, nil},
 	} {

@@ -70,6 +70,7 @@ func run(ctx context.Context, cfg *Config, flags *cli.Flags, stdin io.Reader, st
 		slices.Sort(flags.Ignored)
 		set.notices = append(set.notices, "flags without effect in this version: "+strings.Join(slices.Compact(flags.Ignored), ", "))
 	}
+	set.notices = append(set.notices, flags.Problems...)
 	if text := ignoredSettings(set.prefs(), nil); text != "" {
 		set.notices = append(set.notices, text)
 	}

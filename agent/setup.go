@@ -392,7 +392,6 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		}
 		return nil, fmt.Errorf("Error: unknown agent %q: use one of %s.", f.Agent, strings.Join(names, ", "))
 	}
-	on := map[string]bool{"1": true, "true": true}
 	return engine.New(engine.Config{
 		ModelConfig: engine.ModelConfig{
 			Model: m, Catalog: set.cfg.Catalog, ModelName: set.modelName(), Fallbacks: set.fallbacks(), MaxRetries: retries,
@@ -401,7 +400,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 		},
 		AgentConfig: engine.AgentConfig{
 			Agents: offered, Agent: self, AgentName: f.Agent, AgentParts: set.parts, NoSendMessage: set.noSendMessage(), ForwardSubagents: f.ForwardSubagents,
-			NoBackground: on[set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"]],
+			NoBackground: set.noBackground(),
 		},
 		PermissionConfig: engine.PermissionConfig{
 			Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh,
@@ -497,6 +496,7 @@ func (set *setup) systemPrompt() ([]string, error) {
 	return []string{text}, err
 }
 
+// readPrompt returns the text of a file, followed by text.
 func (set *setup) readPrompt(text, file string) (string, error) {
 	if file == "" {
 		return text, nil
@@ -508,7 +508,10 @@ func (set *setup) readPrompt(text, file string) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("Error: the system prompt file does not exist: %s", file)
 	}
-	return text + string(b), err
+	if text == "" {
+		return string(b), err
+	}
+	return strings.TrimSuffix(string(b), "\n") + "\n\n" + text, err
 }
 
 // models returns the available models for hosts.

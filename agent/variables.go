@@ -35,6 +35,7 @@ func (set *setup) tuning() engine.Tuning {
 		MaxTokens:      set.number("CLAUDE_CODE_MAX_OUTPUT_TOKENS"),
 		Anthropic:      set.telemetryProvider() == "anthropic" && set.cfg.Model == nil,
 		NoInterleaved:  set.switchedOn("DISABLE_INTERLEAVED_THINKING"),
+		Betas:          cli.SplitList(set.vars["ANTHROPIC_BETAS"]),
 		NoCaching:      set.switchedOn("DISABLE_PROMPT_CACHING"),
 		TaskBudget:     set.flags.TaskBudget,
 		SubagentModel:  set.vars["CLAUDE_CODE_SUBAGENT_MODEL"],
@@ -114,13 +115,20 @@ func (set *setup) effort() string {
 	return ""
 }
 
+// noBackground reports whether nothing may run in the background.
+func (set *setup) noBackground() bool {
+	return slices.Contains([]string{"1", "true"}, set.vars["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"])
+}
+
 // bashLimits returns options of Bash if the environment limits commands; otherwise nil.
 func (set *setup) bashLimits() *bash.Options {
 	opts := bash.Options{
 		Timeout:    time.Duration(set.number("BASH_DEFAULT_TIMEOUT_MS")) * time.Millisecond,
 		MaxTimeout: time.Duration(set.number("BASH_MAX_TIMEOUT_MS")) * time.Millisecond,
+		NoTasks:    !set.offered("TaskOutput") || !set.offered("TaskStop"),
 		MaxOutput:  int(min(set.number("BASH_MAX_OUTPUT_LENGTH"), 150_000)),
 	}
+	opts.NoBackground = set.noBackground()
 	if n, ok := set.prefs().Int("bashOutputMaxChars"); ok && n > 0 && opts.MaxOutput == 0 {
 		opts.MaxOutput = min(n, 150_000)
 	}

@@ -70,7 +70,7 @@ type Config struct {
 	Setup string
 
 	JSONSchema json.RawMessage // schema that the answer must match
-	MaxTurns   int             // limit of rounds in one turn; 0 means none
+	MaxTurns   int             // limit of rounds in one turn; 0 means none, and less than 0 means 1
 	MaxBudget  int64           // in nano-dollars; 0 means no limit
 
 	// Traces and Metrics receive OpenTelemetry spans and measurements; either may be nil.

@@ -52,7 +52,7 @@ func (c *Conversation) result(t *turn, end *ending) *wire.Result {
 	case end.noTurns:
 		r.NumTurns = 0
 	case end.reason == "max_turns":
-		r.NumTurns = c.maxTurns + 1 // the turn that did not begin counts, parallel calls do not
+		r.NumTurns = max(c.maxTurns, 1) + 1 // the turn that did not begin counts, parallel calls do not
 	}
 	r.LocalCommand = end.localCommand
 	if end.subtype != "" {

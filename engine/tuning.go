@@ -9,10 +9,11 @@ type Tuning struct {
 	// Anthropic is set if the model runs on Anthropic's own API, which has features that other providers of its models
 	// reject.
 	Anthropic     bool
-	NoInterleaved bool   // do not request thinking between calls
-	NoCaching     bool   // do not mark requests for the prompt cache
-	TaskBudget    int64  // tokens for the task, sent to the model; 0 means none
-	SubagentModel string // for all subagents, whatever they request; empty means the requested one
+	NoInterleaved bool     // do not request thinking between calls
+	Betas         []string // more beta features of the API to request
+	NoCaching     bool     // do not mark requests for the prompt cache
+	TaskBudget    int64    // tokens for the task, sent to the model; 0 means none
+	SubagentModel string   // for all subagents, whatever they request; empty means the requested one
 
 	// ToolAliases are other names of tools. They map the name that the model uses to the name of the tool.
 	ToolAliases map[string]string
@@ -49,7 +50,7 @@ func (t *Tuning) betas(display string) []string {
 	if t.TaskBudget > 0 {
 		list = append(list, betaTaskBudget)
 	}
-	return list
+	return append(list, t.Betas...)
 }
 
 // Default values for the display of thinking.

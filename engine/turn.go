@@ -419,7 +419,7 @@ func (c *Conversation) round(t *turn) *ending {
 		c.rec.Emit(synthetic("API Error: the connection was lost in the middle of the answer; what is above may be incomplete.",
 			syntheticError{code: wire.ErrorServer, apiError: "connection_failed", stopReason: "tool_use"}))
 	}
-	if c.maxTurns > 0 && t.rounds >= c.maxTurns {
+	if c.maxTurns != 0 && t.rounds >= c.maxTurns {
 		return &ending{subtype: "error_max_turns", reason: "max_turns", isError: true,
 			errors: []string{fmt.Sprintf("Reached maximum number of turns (%d)", c.maxTurns)}}
 	}

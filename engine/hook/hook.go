@@ -231,7 +231,8 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 	id := ""
 	tell := r.opts.Tell != nil && (r.opts.All && !unreported[event] || event == wire.EventSessionStart || event == wire.EventSetup)
 	var told struct {
-		ID string `json:"session_id"`
+		ID     string          `json:"session_id"`
+		Effort wire.HookEffort `json:"effort"`
 	}
 	json.Unmarshal(input, &told)
 	if tell {
@@ -254,7 +255,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 	if h.Async {
 		run, cancel = context.WithCancel(r.ctx)
 	}
-	c, err := r.start(run, h, input)
+	c, err := r.start(run, h, input, told.Effort.Level)
 	if err == nil && tell {
 		c.progress = func(stdout string) {
 			r.opts.Tell(&wire.HookProgress{HookID: id, HookName: name, HookEvent: event, Stdout: stdout, Output: stdout, SessionID: told.ID})
@@ -501,7 +502,7 @@ type command struct {
 }
 
 // start starts the command of a hook.
-func (r *Runner) start(ctx context.Context, h settings.Hook, input []byte) (*command, error) {
+func (r *Runner) start(ctx context.Context, h settings.Hook, input []byte, effort wire.Effort) (*command, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -515,6 +516,9 @@ func (r *Runner) start(ctx context.Context, h settings.Hook, input []byte) (*com
 	}
 	c.stderr = process.NewSpool(nil, maxOutput, nil)
 	env := append(slices.Clone(r.opts.Env), "CLAUDE_PROJECT_DIR="+r.opts.Dir)
+	if effort != "" {
+		env = append(env, "CLAUDE_EFFORT="+string(effort))
+	}
 	tree, feed, printed, err := process.StartPiped(&process.Command{Args: args, Dir: r.opts.Dir, Env: env, Mark: c.mark, Output: c.stderr})
 	if err != nil {
 		return nil, err

@@ -401,11 +401,26 @@ func Ignored(s *Settings) (names []string, at []Origin) {
 	}
 	official := strings.Fields(ignored)
 	for i, name := range s.names {
-		if (slices.Contains(official, name) || Suggest(name) != "") && !slices.Contains(names, name) {
+		if (slices.Contains(official, name) || Suggest(name) != "") && !slices.Contains(names, name) && !satisfied(s, name) {
 			names, at = append(names, name), append(at, s.unknown[i])
 		}
 	}
 	return names, at
+}
+
+// satisfied reports whether an unknown key asks for what holds anyway: no attribution in commits, and servers of a
+// trusted project.
+func satisfied(s *Settings, name string) bool {
+	is := func(text string) bool {
+		return slices.ContainsFunc(s.layers, func(l *layer) bool { v := l.all.Get(name); return v != nil && string(v.Raw()) == text })
+	}
+	switch name {
+	case "includeCoAuthoredBy":
+		return !is("true")
+	case "enableAllProjectMcpServers", "enabledMcpjsonServers":
+		return !is("false") && !slices.ContainsFunc(s.Untrusted(), func(it Item) bool { return it.Kind == "mcp server" })
+	}
+	return false
 }
 
 // Suggest returns the known key that an unknown one may be a misspelling of, or "".

@@ -135,6 +135,9 @@ type Call struct {
 	// Place is where a command of the call runs.
 	Place Place
 
+	// Effort is the effort of the model that made the call; empty if the model has no levels.
+	Effort wire.Effort
+
 	// Hooks runs hooks about an effect that the call is about to have. It returns the reason if they
 	// block it. It may be nil; see [Call.Blocked].
 	Hooks func(wire.HookInput) (reason string, blocked bool)

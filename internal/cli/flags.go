@@ -117,6 +117,8 @@ type Flags struct {
 
 	// Ignored names flags that are accepted and have no effect here.
 	Ignored []string
+	// Problems describes values that have no effect.
+	Problems []string
 }
 
 // A UsageError reports a malformed command line. Its text is for people.
@@ -152,6 +154,9 @@ type flagGroup struct {
 	flags []flagSpec
 }
 
+// betas are the values of --betas.
+var betas = []string{"context-1m-2025-08-07"}
+
 // flagTable has every flag that an official SDK or a document of the protocol
 // passes, in the order in which help lists them.
 var flagTable = []flagGroup{
@@ -176,7 +181,14 @@ var flagTable = []flagGroup{
 	{"The model", []flagSpec{
 		{names: []string{"--model"}, value: "NAME", help: "an alias such as sonnet, or the name of a model", kind: flagString, set: str(func(f *Flags) *string { return &f.Model })},
 		{names: []string{"--fallback-model"}, value: "NAME", help: "the model to use while the first one is unavailable", kind: flagString, set: list(func(f *Flags) *[]string { return &f.FallbackModels })},
-		{names: []string{"--effort"}, value: "LEVEL", help: "low, medium, high, xhigh or max", kind: flagString, choice: []string{"low", "medium", "high", "xhigh", "max"}, set: str(func(f *Flags) *string { return &f.Effort })},
+		{names: []string{"--effort"}, value: "LEVEL", help: "low, medium, high, xhigh or max", kind: flagString, set: func(f *Flags, v []string) error {
+			levels := []string{"low", "medium", "high", "xhigh", "max"}
+			if f.Effort = strings.ToLower(v[0]); !slices.Contains(levels, f.Effort) {
+				f.Effort = ""
+				f.Problems = append(f.Problems, fmt.Sprintf("--effort %s has no effect, and the model uses its default: the levels are %s", v[0], strings.Join(levels, ", ")))
+			}
+			return nil
+		}},
 		{names: []string{"--thinking"}, value: "MODE", help: "adaptive, enabled or disabled", kind: flagString, choice: []string{"adaptive", "enabled", "disabled"}, set: str(func(f *Flags) *string { return &f.Thinking })},
 		{names: []string{"--thinking-display"}, value: "HOW", help: "summarized, or omitted: how much of the reasoning is shown", kind: flagString, set: str(func(f *Flags) *string { return &f.ThinkingDisplay })},
 		{names: []string{"--max-thinking-tokens"}, value: "N", help: "the limit of tokens for thinking", kind: flagString, set: func(f *Flags, v []string) error {
@@ -187,7 +199,18 @@ var flagTable = []flagGroup{
 			f.ThinkingTokens = &n
 			return nil
 		}},
-		{names: []string{"--betas"}, value: "NAMES", help: "beta features of the API", kind: flagList, set: list(func(f *Flags) *[]string { return &f.Betas })},
+		{names: []string{"--betas"}, value: "NAMES", help: "beta features of the API: " + betas[0], kind: flagList, set: func(f *Flags, v []string) error {
+			for _, s := range v {
+				for _, beta := range SplitList(s) {
+					if slices.Contains(betas, beta) {
+						f.Betas = append(f.Betas, beta)
+						continue
+					}
+					f.Problems = append(f.Problems, fmt.Sprintf("--betas %s has no effect: the flag takes %s; name other features in ANTHROPIC_BETAS", beta, strings.Join(betas, ", ")))
+				}
+			}
+			return nil
+		}},
 		{names: []string{"--provider"}, value: "NAME", help: "anthropic, bedrock, vertex, openai for any compatible server, or script", kind: flagString, choice: []string{"anthropic", "bedrock", "vertex", "openai", "script"}, set: str(func(f *Flags) *string { return &f.Provider })},
 		{names: []string{"--base-url"}, value: "URL", help: "the address of the API", kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
 		{names: []string{"--api-key"}, value: "KEY", help: "the API key; prefer the environment: others can see a command line", kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
@@ -197,10 +220,10 @@ var flagTable = []flagGroup{
 		{names: []string{"--script"}, value: "FILE", help: "the script for --provider script; see parley help script", kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
 	}},
 	{"Bounds", []flagSpec{
-		{names: []string{"--max-turns"}, value: "N", help: "the limit of requests to the model for one prompt", kind: flagString, set: func(f *Flags, v []string) error {
+		{names: []string{"--max-turns"}, value: "N", help: "the limit of requests to the model for one prompt; 0 for none", kind: flagString, set: func(f *Flags, v []string) error {
 			n, err := strconv.Atoi(v[0])
-			if err != nil || n <= 0 {
-				return usage("error: option '--max-turns <turns>' argument '%s' is invalid. It must be a number above zero.", v[0])
+			if err != nil {
+				return usage("error: option '--max-turns <turns>' argument '%s' is invalid. It must be a whole number.", v[0])
 			}
 			f.MaxTurns = n
 			return nil

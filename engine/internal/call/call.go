@@ -401,6 +401,9 @@ func (s *run) recordOutcome(failed bool, content json.RawMessage) {
 func (s *run) execute() bool {
 	s.began, s.dir = s.Now(), s.Env.Cwd()
 	call := &tool.Call{ID: s.ID, Input: s.input, Given: givenPath(s), Env: s.Env, Resolved: s.resolved, Place: s.place, Hooks: s.callGuardHooks}
+	if e := s.Effort.Load(); e != nil {
+		call.Effort = e.Level
+	}
 	if !s.ReadOnly() && s.ctx.Err() != nil { // the turn may have ended during recording; nothing below waits before the call starts
 		s.recordOutcome(true, notBegun)
 		return s.end(Rejected(s.Call, s.input, StoppedBefore))

@@ -48,11 +48,14 @@ const schema = `{
 	"properties": {
 		"command": {"type": "string", "description": "The command to run"},
 		"timeout": {"type": "number", "description": "How long to wait for it, in milliseconds; at most 600000"},
-		"description": {"type": "string", "description": "What the command does, in five to ten words"},
-		"run_in_background": {"type": "boolean", "description": "Run it in the background; you are notified when it ends"}
+		"description": {"type": "string", "description": "What the command does, in five to ten words"}` + inBackground + `
 	},
 	"required": ["command"]
 }`
+
+// inBackground is the last property of the schema.
+const inBackground = `,
+		"run_in_background": {"type": "boolean", "description": "Run it in the background; you are notified when it ends"}`
 
 // Options configure the tool. The zero value is the default.
 type Options struct {
@@ -63,6 +66,10 @@ type Options struct {
 	// MaxBackground is how long a command may continue after its timeout moved it to the
 	// background; half an hour if zero.
 	MaxBackground time.Duration
+	// NoBackground is set if no command may run in the background. A command ends at its timeout.
+	NoBackground bool
+	// NoTasks is set if the model does not have TaskOutput and TaskStop.
+	NoTasks bool
 	// MaxOutput is how many characters of output are sent to the model; 30,000 if zero.
 	MaxOutput int
 	// MaxDisk is how many bytes of output a command can print before it is
@@ -86,15 +93,19 @@ type Tool struct {
 
 // New returns the tool. opts may be nil.
 func New(opts *Options) *Tool {
-	t := &Tool{spec: tool.Spec{Name: "Bash", Description: description, Schema: json.RawMessage(schema), Others: []string{"dangerouslyDisableSandbox"}}}
+	t := &Tool{spec: tool.Spec{Name: "Bash", Description: description, Others: []string{"dangerouslyDisableSandbox"}}}
 	if opts != nil {
 		t.opts = *opts
 	}
 	o := &t.opts
 	defer func() {
-		if o.MaxTimeout != 10*time.Minute {
-			t.spec.Schema = json.RawMessage(strings.Replace(schema, "600000", fmt.Sprint(o.MaxTimeout.Milliseconds()), 1))
+		text := strings.Replace(schema, "600000", fmt.Sprint(o.MaxTimeout.Milliseconds()), 1)
+		if o.NoBackground {
+			text = strings.Replace(text, inBackground, "", 1)
+			lines := slices.Collect(strings.Lines(strings.Replace(description, "continues in the background, and you get its id", "is stopped", 1)))
+			t.spec.Description = strings.Join(slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "background") }), "")
 		}
+		t.spec.Schema = json.RawMessage(text)
 	}()
 	o.Timeout = orElse(o.Timeout, 2*time.Minute)
 	o.MaxTimeout = max(orElse(o.MaxTimeout, 10*time.Minute), o.Timeout)
@@ -174,6 +185,20 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 
 var loneSleep = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*sleep\s+([0-9]{2,}|[0-9.]+[mhd])\s*;?\s*$`) })
 
+// sleeps matches a command that waits first, which would do nothing in the background.
+var sleeps = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*sleep\s`) })
+
+// span returns a duration in whole seconds, or whole minutes.
+func span(d time.Duration) string {
+	switch {
+	case d >= time.Minute && d%time.Minute == 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d >= time.Second:
+		d = d.Truncate(time.Second)
+	}
+	return d.String()
+}
+
 // noOutput is the result of a command that prints nothing.
 const noOutput = "(Bash completed with no output)"
 
@@ -206,11 +231,14 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.RunInBackground {
+	if bool(in.RunInBackground) && !t.opts.NoBackground {
 		run.toBackground(0)
 		info := run.Info()
-		return tool.Text(fmt.Sprintf("Command running in background with ID: %s.%s You will be notified when it ends. Until then, TaskOutput returns its output.", info.ID, whereTo(info)),
-			&Output{BackgroundTaskID: info.ID}), nil
+		said := fmt.Sprintf("Command running in background with ID: %s.%s You will be notified when it ends.", info.ID, whereTo(info))
+		if !t.opts.NoTasks {
+			said += " Until then, TaskOutput returns its output."
+		}
+		return tool.Text(said, &Output{BackgroundTaskID: info.ID}), nil
 	}
 
 	late := time.NewTimer(timeout)
@@ -237,6 +265,13 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 			run.toBackground(t.opts.MaxBackground)
 			return t.moved(run, 0), nil
 		case <-late.C:
+			if t.opts.NoBackground || sleeps().MatchString(in.Command) {
+				run.Stop()
+				<-run.ended
+				run.finishForeground()
+				text, _ := t.shown(run)
+				return nil, errors.New(joinLines("Exit code 143\nCommand timed out after "+span(timeout), text))
+			}
 			run.toBackground(t.opts.MaxBackground)
 			return t.moved(run, timeout), nil
 		}
@@ -258,14 +293,18 @@ func (t *Tool) moved(run *run, timeout time.Duration) *tool.Result {
 	said := "Command was manually backgrounded by user with ID: " + info.ID + "."
 	if timeout > 0 {
 		out.TimedOutAfterMS = timeout.Milliseconds()
-		said = fmt.Sprintf("Command did not complete within its %gs timeout and was moved to the background (ID: %s).", (timeout + 500*time.Millisecond).Truncate(time.Second).Seconds(), info.ID)
+		within := fmt.Sprintf("%gs", timeout.Round(time.Second).Seconds())
 		if timeout < time.Second {
-			said = fmt.Sprintf("Command did not complete within its %v timeout and was moved to the background (ID: %s).", timeout, info.ID)
+			within = timeout.String()
 		}
+		said = fmt.Sprintf("Command did not complete within its %s timeout and was moved to the background (ID: %s).", within, info.ID)
 	} else {
 		out.BackgroundedByUser = true
 	}
-	said += whereTo(info) + fmt.Sprintf(" It is still running, so do not start it again. You will be notified when it ends; after %v it is stopped. Read its output with TaskOutput, or stop it with TaskStop.", t.opts.MaxBackground)
+	said += whereTo(info) + fmt.Sprintf(" It is still running, so do not start it again. You will be notified when it ends; after %s it is stopped.", span(t.opts.MaxBackground))
+	if !t.opts.NoTasks {
+		said += " Read its output with TaskOutput, or stop it with TaskStop."
+	}
 	if text != "" {
 		said = text + "\n" + said
 	}

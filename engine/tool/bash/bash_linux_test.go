@@ -268,6 +268,29 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// A command that may not run in the background ends at its timeout, and so does one that only waits.
+func TestTimeoutWithoutBackground(t *testing.T) {
+	for command, opts := range map[string]*bash.Options{"echo a; tail -f /dev/null": {NoBackground: true}, " sleep 1000; echo b": nil} {
+		env := tooltest.Env(t)
+		input, _ := json.Marshal(map[string]any{"command": command, "timeout": 300})
+		_, err := bash.New(opts).Run(t.Context(), &tool.Call{ID: "toolu_test", Input: input, Env: env})
+		if err == nil || !strings.HasPrefix(err.Error(), "Exit code 143\nCommand timed out after 300ms") || len(env.Tasks().Running()) > 0 {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}
+
+// The results name only tools that the model has.
+func TestBackgroundNamesOnlyOfferedTools(t *testing.T) {
+	for _, input := range []map[string]any{{"command": "cat /dev/zero >/dev/null", "timeout": 300}, {"command": "echo", "run_in_background": true}} {
+		raw, _ := json.Marshal(input)
+		r, err := bash.New(&bash.Options{NoTasks: true}).Run(t.Context(), &tool.Call{ID: "toolu_test", Input: raw, Env: tooltest.Env(t)})
+		if err != nil || strings.Contains(r.Content.Text, "TaskOutput") || strings.Contains(r.Content.Text, "TaskStop") {
+			t.Errorf("%v: %v %+v", input, err, r)
+		}
+	}
+}
+
 // A command in the background reports its end.
 func TestBackground(t *testing.T) {
 	env := tooltest.Env(t)

@@ -155,6 +155,9 @@ func (t *Tool) launch(call *tool.Call, in *Input, shell string, snapshot []byte,
 	}
 	r.cwd = cwd
 	how := &process.Command{Args: args, Dir: dir, Env: environment(env, dir), Files: append([]*os.File{w}, opened...), Mark: l.mark, Output: r.spool}
+	if call.Effort != "" {
+		how.Env = append(how.Env, "CLAUDE_EFFORT="+string(call.Effort))
+	}
 	if call.Place == tool.Listed {
 		how.Env = append(how.Env, "PATH="+strings.Join(machinePath(env), string(filepath.ListSeparator)))
 	}
@@ -249,17 +252,17 @@ func (r *run) watch(l *live) {
 func (r *run) summary() string {
 	switch code := r.info.ExitCode; {
 	case r.overflow:
-		return fmt.Sprintf("Background command %q was stopped because it printed too much", r.info.Description)
+		return fmt.Sprintf("Background command \"%s\" was stopped because it printed too much", r.info.Description)
 	case code == nil:
 		return r.info.Description
 	case r.monitor != nil && *code == 0:
-		return fmt.Sprintf("Monitor %q stream ended", r.info.Description)
+		return fmt.Sprintf("Monitor \"%s\" stream ended", r.info.Description)
 	case r.monitor != nil:
-		return fmt.Sprintf("Monitor %q script failed (exit %d)", r.info.Description, *code)
+		return fmt.Sprintf("Monitor \"%s\" script failed (exit %d)", r.info.Description, *code)
 	case *code == 0:
-		return fmt.Sprintf("Background command %q completed (exit code 0)", r.info.Description)
+		return fmt.Sprintf("Background command \"%s\" completed (exit code 0)", r.info.Description)
 	default:
-		return fmt.Sprintf("Background command %q failed with exit code %d", r.info.Description, *code)
+		return fmt.Sprintf("Background command \"%s\" failed with exit code %d", r.info.Description, *code)
 	}
 }
 
