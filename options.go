@@ -163,7 +163,7 @@ type Options struct {
 	// OnWarning.
 	Stderr func(line string)
 	// OnWarning is called for failures that end nothing: a callback that failed, options
-	// that defeat each other. It may be called from several goroutines, but not after the
+	// that contradict each other. It may be called from several goroutines, but not after the
 	// end: neither it nor any other callback is called once [Query], [Run] or
 	// [Client.Close] has returned.
 	OnWarning func(error)

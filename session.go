@@ -173,7 +173,7 @@ func (r source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A waitingSource is one whose connection says when there is something to read.
+// A waitingSource is one whose connection reports when there is something to read.
 type waitingSource struct {
 	source
 	conn interface{ Await() }

@@ -12,7 +12,7 @@ import (
 // agent, and include the sessions of the official CLI.
 //
 //	all, err := session.List(ctx, parley.Sessions(), &session.ListOptions{Dir: cwd, Limit: 20})
-//	said, err := session.Messages(ctx, parley.Sessions(), all[0].ID, nil)
+//	messages, err := session.Messages(ctx, parley.Sessions(), all[0].ID, nil)
 func Sessions() *sessions.Files {
 	dir := os.Getenv("CLAUDE_CONFIG_DIR")
 	if dir == "" {

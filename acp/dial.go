@@ -22,7 +22,7 @@ import (
 //
 // Options that the Agent Client Protocol cannot express fail: flags with a [*transport.SpecError], others
 // with the error of the first request. A call to the agent that it cannot express, such as RewindFiles,
-// fails by itself. An Agent is safe for concurrent use; every Dial starts the program.
+// fails alone. An Agent is safe for concurrent use; every Dial starts the program.
 type Agent struct {
 	// Command is the program and its arguments.
 	Command []string

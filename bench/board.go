@@ -93,7 +93,7 @@ func (b *board) save(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// since says by how much the median differs from that of the last run, and how far the runs
+// since returns by how much the median differs from that of the last run, and how far the runs
 // of both spread.
 func (r row) since(last []float64) string {
 	if len(last) == 0 || len(r.ours) == 0 || median(last) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Compaction says when a conversation is replaced by a summary. The zero value is the
+// Compaction configures when a conversation is replaced by a summary. The zero value is the
 // default: when less than 33,000 tokens of the model's window are left, and when the user
 // requests it.
 type Compaction struct {

@@ -80,7 +80,7 @@ type Config struct {
 	Now     func() time.Time // nil means time.Now
 }
 
-// A ModelConfig says which models answer, and how they are asked.
+// A ModelConfig names the models, and configures the requests to them.
 type ModelConfig struct {
 	Model      model.Model
 	Catalog    *catalog.Catalog // properties of models; nil means the built-in list
@@ -107,7 +107,7 @@ type ModelConfig struct {
 	Compaction Compaction
 }
 
-// An AgentConfig says which subagents the model can start, and which agent the conversation
+// An AgentConfig defines which subagents the model can start, and which agent the conversation
 // runs as.
 type AgentConfig struct {
 	// Agents are the subagents that the model can start. If there are none, the model has
@@ -163,7 +163,7 @@ type ContextConfig struct {
 	PromptCommands func() []*PromptCommand
 }
 
-// A SessionConfig says where a conversation is recorded.
+// A SessionConfig names the log of a conversation and configures it.
 type SessionConfig struct {
 	SessionID string
 	Title     string           // of the session; empty if nobody named it
@@ -180,7 +180,7 @@ type SessionConfig struct {
 	NewLog func(id string) (session.Log, error)
 }
 
-// An OutputConfig says what is emitted to the host.
+// An OutputConfig selects the messages for the host.
 type OutputConfig struct {
 	Partial bool   // emit the events of the model's stream
 	Replay  bool   // emit prompts back to the host

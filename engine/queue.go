@@ -214,7 +214,7 @@ func (c *queue) takeUnfinished() *unfinishedTurn {
 // Continue continues the turn that was running when an earlier process of the session
 // died. It reports whether there is such a turn. Calls whose intent was not recorded
 // are decided again and run under their old ids. For the others, the model receives
-// what the log says about them.
+// their outcome in the log, if it is known.
 func (c *queue) Continue() bool {
 	u := c.unfinished
 	if u == nil || c.turn != nil {

@@ -8,7 +8,7 @@ import (
 
 // restore resumes a session. The next request is, byte for byte, the one that a process
 // which never ended would have sent. Calls without a result do not run again: they are
-// answered with what the log says about them.
+// answered with their outcome in the log.
 func (c *Conversation) restore(h *session.History) error {
 	if h.Torn {
 		c.notices = append(c.notices, "The last line of the session was cut off when its process ended, and is gone. What was acknowledged is there.")

@@ -194,7 +194,7 @@ func decodeBlock(raw json.RawMessage) wire.Block {
 }
 
 // abandon ends a turn that was not continued. The model is informed which of
-// its calls did not run, and what the log says about the others.
+// its calls did not run, and the logged outcome of the others.
 func (c *writer) abandon(u *unfinishedTurn) error {
 	if u == nil {
 		return nil

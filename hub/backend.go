@@ -29,7 +29,7 @@ const AnyNumber = ^uint64(0)
 // hubtest tests implementations.
 //
 // A session is named by a UUID. Nothing needs to be created before it is used. A Backend
-// is safe for concurrent use, by many processes at once unless it says otherwise. If ctx
+// is safe for concurrent use, by many processes at once unless documented otherwise. If ctx
 // ends an iterator, the iterator yields the error of ctx as its last pair. The caller owns
 // the entries and items that iterators yield.
 //

@@ -20,7 +20,7 @@ import (
 // roleVar names the role that a program with [Role] plays.
 const roleVar = "PARLEY_INTEROP_ROLE"
 
-// Role makes the program play another one if its environment says so, and then does not
+// Role makes the program play another one if its environment names one, and then does not
 // return. A test binary that calls it first in TestMain can be
 //
 //   - "server", a small MCP server on standard input and output, which scenarios

@@ -456,7 +456,7 @@ func (q *queue) drain() ([]frame, error) {
 	return list, nil
 }
 
-// wait sends the frames of a queue until ctx ends. It tells send whether more follow at once.
+// wait sends the frames of a queue until ctx ends. It reports to send whether more follow at once.
 func (q *queue) wait(ctx context.Context, send func(f frame, more bool) error) error {
 	for {
 		list, err := q.drain()

@@ -257,7 +257,7 @@ func (c *call) accept(protocols ...string) (*websocket.Conn, error) {
 }
 
 // acceptBundled is accept for a connection that writes messages together while the value
-// that it returns says that more follow at once. The library writes each on its own.
+// that it returns reports that more follow at once. The library writes each on its own.
 func (c *call) acceptBundled() (*websocket.Conn, *atomic.Bool, error) {
 	w := &bundling{ResponseWriter: c.w}
 	bundled := *c

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Mirror returns a log that calls tell with the records that are written to log and to
-// its parts, before Append returns. It works with any store. tell must not block.
-func Mirror(log Log, tell func(key Key, records []json.RawMessage)) Log {
-	m := &mirroredLog{Log: log, key: Key{Session: log.ID()}, encoder: newEncoder(Meta{ID: log.ID()}), tell: tell}
+// Mirror returns a log that calls report with the records that are written to log and to
+// its parts, before Append returns. It works with any store. report must not block.
+func Mirror(log Log, report func(key Key, records []json.RawMessage)) Log {
+	m := &mirroredLog{Log: log, key: Key{Session: log.ID()}, encoder: newEncoder(Meta{ID: log.ID()}), report: report}
 	if own, ok := log.(interface{ encoding() (Key, *encoder) }); ok {
 		m.key, m.encoder = own.encoding()
 	}
@@ -19,7 +19,7 @@ type mirroredLog struct {
 	Log
 	key     Key
 	encoder *encoder // the encoder of the log
-	tell    func(key Key, records []json.RawMessage)
+	report  func(key Key, records []json.RawMessage)
 }
 
 // Append implements [Log].
@@ -38,7 +38,7 @@ func (l *mirroredLog) Append(entries ...*Entry) error {
 	}
 	records, err := l.encoder.records(dated)
 	if err == nil {
-		l.tell(l.key, records)
+		l.report(l.key, records)
 	}
 	return err
 }
@@ -49,5 +49,5 @@ func (l *mirroredLog) Sub(name string) (Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Mirror(part, l.tell), nil
+	return Mirror(part, l.report), nil
 }

@@ -89,7 +89,7 @@ type value interface {
 	encodeWire(dst []byte) ([]byte, error)
 }
 
-// A plan says how a struct is read and written.
+// A plan describes how a struct is read and written.
 type plan struct {
 	name   string // of the Go type, for errors
 	consts []constant
@@ -102,7 +102,7 @@ type plan struct {
 	follow   []atomic.Uint32 // the field that came behind each one last time; of none at 0
 }
 
-// A constant is a member that tells the type of an object, such as its type and
+// A constant is a member that identifies the type of an object, such as its type and
 // subtype.
 type constant struct {
 	name, value string
@@ -223,7 +223,7 @@ func codecOf(t reflect.Type) *codec {
 	return actual.(*codec)
 }
 
-// errShape says that a value has a shape that its field cannot take.
+// errShape means that a value has a shape that its field cannot hold.
 var errShape = errors.New("unexpected shape")
 
 func newCodec(t reflect.Type) *codec {
@@ -592,7 +592,7 @@ func decodeObject(x item, v reflect.Value) error {
 	return nil
 }
 
-// decodeKind reads an object whose member of the given name tells its type. It
+// decodeKind reads an object whose member of the given name identifies its type. It
 // returns nil if no type of the table fits.
 func decodeKind(x item, name string, types map[string]reflect.Type) any {
 	kind, ok := x.get(name)

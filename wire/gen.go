@@ -2,7 +2,7 @@
 
 // This program writes methods.go: the methods and tables that follow from the
 // struct definitions of package wire. A struct that embeds Open is an object of
-// the protocol; the tag of Open names the members that tell its kind:
+// the protocol; the tag of Open names the members that identify its kind:
 //
 //	Open `wire:"type=system,subtype=init"`   a message
 //	Open `wire:"type=text"`                  a content block, if the name ends in Block
@@ -80,7 +80,7 @@ func main() {
 	}
 }
 
-// objectOf tells whether a struct embeds Open, and what its tag says.
+// objectOf reports whether a struct embeds Open, and returns its tag.
 func objectOf(name string, s *ast.StructType) (o object, ok bool) {
 	o.fields = map[string]bool{}
 	for _, f := range s.Fields.List {

@@ -78,8 +78,8 @@ func (r *Reader) wait() {
 	}
 }
 
-// Buffered returns how many bytes were read that no line was made of yet: zero says
-// that the next line is not there.
+// Buffered returns how many bytes have been read and belong to no returned line: zero means
+// that nothing of the next line is here.
 func (r *Reader) Buffered() int { return r.w - r.r }
 
 // ReadLine returns the next line that is not blank, without its end, for who wants

@@ -54,7 +54,7 @@ type BadLine struct {
 // ErrLineTooLong is the Err of a [BadLine] that is longer than the reader allows.
 var ErrLineTooLong = errors.New("line too long")
 
-// Error says what is wrong and shows how the line begins.
+// Error describes the problem and shows how the line begins.
 func (b *BadLine) Error() string {
 	return fmt.Sprintf("wire: bad line of %d bytes: %v: %s", b.Size, b.Err, excerpt(b.Text))
 }

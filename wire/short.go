@@ -271,7 +271,7 @@ func (d *Decoder) delta(line []byte, more int) *StreamEvent {
 // How the API begins an event that adds text.
 const deltaType, deltaText = `{"type":"content_block_delta","index":`, `,"delta":{"type":"text_delta","text":`
 
-// plainDelta moves behind an event that adds text and says nothing else.
+// plainDelta moves past an event that only adds text.
 func (c *cursor) plainDelta() bool {
 	start := c.i
 	if c.skip(deltaType) {

@@ -37,7 +37,7 @@ type Init struct {
 	Open                   `wire:"type=system,subtype=init"`
 }
 
-// Has reports whether the agent said that it has a capability.
+// Has reports whether the agent announced a capability.
 func (m *Init) Has(capability string) bool {
 	for _, c := range m.Capabilities {
 		if c == capability {

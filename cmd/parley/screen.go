@@ -82,7 +82,7 @@ func isTerminal(stream any) bool {
 	return ok
 }
 
-// explainWait tells a person who typed a command for other programs what it waits for.
+// explainWait explains to a person who typed a command for other programs what it waits for.
 func explainWait(p *process, name, who string) {
 	if isTerminal(p.stdin) {
 		fmt.Fprintf(p.stderr, "parley %s: waiting for %s on standard input. \"parley help %s\" explains its use; Ctrl-C ends it\n", name, who, firstWord(name))

@@ -58,9 +58,9 @@ func (b Basis) Place() tool.Place {
 	return tool.Anywhere
 }
 
-// A Receipt is a recorded decision: all that is needed to see why it was made and to
-// make it again under other rules. It is encoded as JSON in the session. The policy
-// fills in what it knows; the caller fills in who answered and when.
+// A Receipt is a recorded decision. It contains everything that explains the decision, and
+// everything that is needed to decide again under other rules. It is encoded as JSON in the
+// session. The caller of the policy fills in who answered and when.
 type Receipt struct {
 	ToolUseID string              `json:"tool_use_id,omitempty"`
 	AgentID   string              `json:"agent_id,omitempty"` // of a subagent

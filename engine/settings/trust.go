@@ -299,20 +299,20 @@ var neverSandbox = map[string]bool{
 }
 
 // withoutNever returns the settings of a sandbox without the members that never apply,
-// and calls tell with each of those.
-func withoutNever(v *Value, tell func(name string, m *Value)) *Value {
+// and calls report with each of those.
+func withoutNever(v *Value, report func(name string, m *Value)) *Value {
 	var walk func(prefix string, v *Value) *Value
 	walk = func(prefix string, v *Value) *Value {
 		return v.only(func(name string, m *Value) *Value {
 			full := prefix + name
 			switch {
 			case neverSandbox[full] && string(m.scalar) != "false" || strings.HasPrefix(full, "network.allowed"):
-				tell(full, m)
+				report(full, m)
 				return nil
 			case full == "credentials.envVars":
 				return m.pick(func(item *Value) *Value {
 					if mode, _ := item.Get("mode").text(); mode == "allow" {
-						tell(full, item)
+						report(full, item)
 						return nil
 					}
 					return item

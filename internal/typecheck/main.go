@@ -46,7 +46,7 @@ type checker struct {
 	report func(platform string, err error)
 }
 
-// A listed package is what "go list" says of it.
+// A listed package is the output of "go list" for it.
 type listed struct {
 	ImportPath, Dir, ForTest string
 	GoFiles                  []string

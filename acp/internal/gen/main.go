@@ -168,7 +168,7 @@ func tagged(member, tag string, v any) ([]byte, error) {
 	return append([]byte(head), data[1:]...), nil
 }
 
-// tagOf returns the member of an object that says which type it has.
+// tagOf returns the member of an object that identifies its type.
 func tagOf(data []byte, member string) (string, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {

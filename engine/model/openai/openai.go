@@ -3,7 +3,7 @@
 //
 // A request of the Messages API is translated before it is sent, and the stream of
 // chunks is translated back to the events of the Messages API. Features that cannot be
-// translated are left out or replaced by a text that says so; docs/providers.md has the
+// translated are left out or replaced by a text that states this; docs/providers.md has the
 // list. Servers differ from each other, so the package accepts as many variants as
 // possible.
 //

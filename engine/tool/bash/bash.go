@@ -513,7 +513,7 @@ func interpret(command string, code int) string {
 
 // carryOver sets the working directory to the one in which the command ended. If that is
 // outside of the roots, it resets the working directory to where the conversation started,
-// and reset says so.
+// and reset reports it.
 func (r *run) carryOver(env *tool.Env) (note, reset string) {
 	end := r.endDir
 	if end == "" || end == r.dir {

@@ -31,7 +31,7 @@ type bar struct {
 	unit        string
 }
 
-// String says whether the bar is held. A machine that is busy may miss it.
+// String reports whether the bar is held. A machine that is busy may miss it.
 func (b bar) String() string {
 	held := "held"
 	if b.value > b.most {

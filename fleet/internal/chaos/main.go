@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// A lateError says that something did not happen in time.
+// A lateError reports that something did not happen in time.
 type lateError struct{ what string }
 
 func (e *lateError) Error() string { return e.what }

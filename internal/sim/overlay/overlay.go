@@ -30,7 +30,7 @@ var runtimeFile []byte
 //   - the scheduler has no monitor thread, so that nothing depends on real time;
 //   - a goroutine that becomes ready gets a place in the run queue that the seed chooses;
 //   - the order of the cases of a select, and of timers of the same moment, comes from the seed;
-//   - Lock and channel operations sometimes yield to another goroutine, or take some milliseconds of virtual time, as the seed says;
+//   - Lock and channel operations sometimes yield to another goroutine, or take some milliseconds of virtual time, as the seed determines;
 //   - map seeds, iteration order and the functions of math/rand come from the seed;
 //   - a mutex never enters starvation mode, which depends on real time;
 //   - a sync.Pool returns what the same run put in last, and nothing from an earlier run, whose buffers can have other sizes.
