@@ -40,7 +40,7 @@ var Planted = []Bug{
 	{"a permission callback that fails allows the call", []Edit{{"permissions.go", "\tif err != nil {\n\t\tres = Deny(fmt.Sprintf(\"The call was not allowed because", "\tif err != nil && BUG {\n\t\tres, err = Allow(), nil\n\t}\n\tif err != nil {\n\t\tres = Deny(fmt.Sprintf(\"The call was not allowed because"}}},
 
 	// Records, requests and results.
-	{"a record follows one that could not be written", []Edit{{"engine/internal/recorder/recorder.go", "\t\tr.parent, r.owed = parent, owes\n", "\t\tif OK {\n\t\t\tr.parent, r.owed = parent, owes\n\t\t}\n"}}},
+	{"a record follows one that could not be written", []Edit{{"engine/internal/recorder/recorder.go", "\t\tr.parent, r.owed, r.costs = parent, owes, costs\n", "\t\tif OK {\n\t\t\tr.parent, r.owed, r.costs = parent, owes, costs\n\t\t}\n"}}},
 	{"an error of the store is ignored", []Edit{{"engine/internal/recorder/recorder.go", "\treturn Unwritten(err)\n}\n\n// Unwritten wraps", "\tif BUG {\n\t\treturn nil\n\t}\n\treturn Unwritten(err)\n}\n\n// Unwritten wraps"}}},
 	{"calls stay open in the request after a turn that could not be recorded", []Edit{{"engine/writer.go", "\tc.hist.CloseCalls(unrecorded)\n", "\tif OK {\n\t\tc.hist.CloseCalls(unrecorded)\n\t}\n"}}},
 	{"a turn has two results", []Edit{{"engine/turn.go", "\tc.rec.Emit(r)\n\tt.endSpan(r)\n", "\tc.rec.Emit(r)\n\tif BUG {\n\t\tc.rec.Emit(r)\n\t}\n\tt.endSpan(r)\n"}}},
