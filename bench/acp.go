@@ -60,7 +60,7 @@ func compareEditors(b *board, official, ours, peers string, n int) error {
 				}
 			}
 		}
-		b.begin("In an editor", s.name, "Both agents are driven by the same lines, against an API on loopback that answers at once. The prompt has four rounds: it reads, writes, runs a command and answers. Permission is given at once. Memory is that of all processes, 0.2 s after the last response.")
+		b.begin("In an editor", s.name, "The same lines drive both agents, against an API on loopback that answers at once. The prompt has four rounds: it reads, writes, runs a command and answers. The host allows every call at once. Memory is that of all processes, 0.2 s after the last response.")
 		for i, r := range []row{{title: "start to initialize", unit: "ms", limit: 15}, {title: "start to the first session", unit: "ms", limit: 30}, {title: "a prompt of four rounds", unit: "ms", limit: 40},
 			{title: "memory, one session", unit: "MiB", limit: 25}, {title: "memory, 100 sessions", unit: "MiB", limit: 45}} {
 			r.theirs, r.ours = theirs[i], mine[i]

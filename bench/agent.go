@@ -66,7 +66,7 @@ func compareAgents(b *board, official, ours, bare string, n int) error {
 			s.peak200 = append(s.peak200, long.peak)
 		}
 	}
-	b.begin("The agent", "claude", "Both commands are driven by the same lines, against an API on loopback that answers at once. "+
+	b.begin("The agent", "claude", "The same lines drive both commands, against an API on loopback that answers at once. "+
 		"The floor is a bare Go program that does the same work and nothing else: it asks the API, runs the tool, and syncs each message to a log. It has no wall.")
 	for _, r := range []struct {
 		title, unit string

@@ -30,7 +30,7 @@ func addChecks(b *board, file string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	b.begin("The checks", "at commit", "On two quiet processors, in a fresh clone. `TIMES=$PWD/bench/checks.txt bash .ci/run` records both rows; this table has the last of each.")
+	b.begin("The checks", "at commit", "Measured on two quiet processors, in a fresh clone. `TIMES=$PWD/bench/checks.txt bash .ci/run` records both rows; this table has the last of each.")
 	for _, c := range checkLimits {
 		if r, ok := last[c.command]; ok {
 			r.limit = c.seconds

@@ -77,7 +77,7 @@ func run(args []string) error {
 		}
 		if !begun {
 			begun = true
-			b.begin("The SDK", "TypeScript SDK", "Both SDKs drive the same fake CLI, which starts anew for each query. Importing them is not counted. "+
+			b.begin("The SDK", "TypeScript SDK", "Both SDKs drive the same fake CLI, which starts anew for each query. The time to import them does not count. "+
 				"A program that asks once waits for the first query of its process. Later queries mostly wait for the start of the fake CLI. "+
 				"The floor is a program that only reads the lines of the fake CLI, only sends a line through two pipes and back, or only starts the fake CLI and reads its first line. The factor compares it to the TypeScript SDK.")
 		}

@@ -20,7 +20,7 @@ func TestPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t,
-		parleytest.Say("The test starts a server on a **fixed port**. Two runs at once take it from each other, so one of them fails.\n\nI let the system choose the port:").Call("Bash", map[string]string{"command": "sed -i 's/:8080/:0/' server_test.go && go test -count=20 ./...", "description": "Use a free port, and run the tests 20 times"}),
+		parleytest.Say("The test starts a server on a **fixed port**. If two runs use it at the same time, one of them fails.\n\nI let the system choose the port:").Call("Bash", map[string]string{"command": "sed -i 's/:8080/:0/' server_test.go && go test -count=20 ./...", "description": "Use a free port, and run the tests 20 times"}),
 		parleytest.Say("All tests pass 20 times now."),
 		parleytest.Say("The release notes are written."),
 	)
