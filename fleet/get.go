@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/parley-go/parley/hub"
 )
 
 // A stored is a message of a stream.
@@ -125,9 +126,18 @@ func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]
 			b.measure(ctx)
 			return all, err // the messages before it are valid
 		}
+		before := uint64(0) // the sequence of the message before this one
+		if len(all) > 0 {
+			before = all[len(all)-1].seq
+		}
 		switch m.Header.Get("Status") {
 		case "":
-		case "204", "404":
+		case "404":
+			return all, nil
+		case "204":
+			if lastSent(m) != before {
+				return all, errLost
+			}
 			return all, nil
 		case "413":
 			return nil, errTooMany
@@ -138,8 +148,20 @@ func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]
 		if err != nil {
 			return nil, err
 		}
+		if lastSent(m) != before {
+			return all, errLost
+		}
 		all = append(all, s)
 	}
+}
+
+// errLost means that messages of an answer were lost, because a connection broke meanwhile.
+var errLost = errors.New("fleet: a part of an answer was lost")
+
+// lastSent returns the sequence of the message that the server sent before m, in the same answer.
+func lastSent(m *nats.Msg) uint64 {
+	n, _ := strconv.ParseUint(m.Header.Get(headerLast), 10, 64)
+	return n
 }
 
 // each calls f with the messages of a subject with sequences from through to, in order, until f
@@ -175,7 +197,7 @@ func (b *Backend) eachOf(ctx context.Context, kind, subject string, from, to uin
 			return false, context.Cause(ctx)
 		}
 		if len(all) == 0 { // no answer, or a server that lags: ask the leader
-			m, leaderErr := b.leaderGet(ctx, kind, getRequest{Seq: from, NextFor: subject})
+			m, leaderErr := b.next(ctx, kind, subject, from, to)
 			if leaderErr != nil {
 				return false, errors.Join(leaderErr, err)
 			}
@@ -196,6 +218,50 @@ func (b *Backend) eachOf(ctx context.Context, kind, subject string, from, to uin
 		all, count = nil, batchCount
 	}
 	return true, nil
+}
+
+// next requests the first message of a subject from a sequence on. The message with the sequence to exists, so next waits
+// while servers answer that do not have it: a leader that was cut off answers for up to 20 seconds after another was
+// elected. It returns nil if the messages were removed.
+func (b *Backend) next(ctx context.Context, kind, subject string, from, to uint64) (m *stored, err error) {
+	err = b.untilCurrent(ctx, func(ctx context.Context) (current bool, err error) {
+		if m, err = b.leaderGet(ctx, kind, getRequest{Seq: from, NextFor: subject}); err != nil || m != nil {
+			return true, err
+		}
+		return b.removed(ctx, kind, subject, to)
+	})
+	return m, err
+}
+
+// removed reports whether a subject has no messages any more, according to a server that has the message with the sequence
+// to or did have it.
+func (b *Backend) removed(ctx context.Context, kind, subject string, to uint64) (bool, error) {
+	var info struct {
+		State struct {
+			LastSeq  uint64            `json:"last_seq"`
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
+	err := b.call(ctx, "STREAM.INFO."+b.stream(kind), map[string]string{"subjects_filter": subject}, &info)
+	return info.State.LastSeq >= to && len(info.State.Subjects) == 0, err
+}
+
+// untilCurrent calls f until it reports that the answer was current, for at most the length of a lease.
+func (b *Backend) untilCurrent(ctx context.Context, f func(context.Context) (bool, error)) error {
+	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		if current, err := f(ctx); current || err != nil {
+			return err
+		}
+		b.metrics.Retries.Add(1)
+		if sleep(limit, wait) != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("%w: for %v, the NATS servers that answered did not have the latest messages", hub.ErrUnavailable, b.cfg.Lease)
+		}
+	}
 }
 
 // search returns the sequence of the first message of a subject, up to the sequence to, whose

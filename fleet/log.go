@@ -35,12 +35,18 @@ func (b *Backend) logSubject(id string) string { return b.cfg.Name + "." + logSt
 
 // readTail requests the end of a journal from the leader. It does not return an end before
 // the one that this process has already seen, unless the session was deleted.
-func (b *Backend) readTail(ctx context.Context, id string) (tail, error) {
-	m, err := b.leaderGet(ctx, logStream, getRequest{LastFor: b.logSubject(id)})
+func (b *Backend) readTail(ctx context.Context, id string) (t tail, err error) {
+	seen, _ := b.knownTail(id)
+	err = b.untilCurrent(ctx, func(ctx context.Context) (bool, error) {
+		m, err := b.leaderGet(ctx, logStream, getRequest{LastFor: b.logSubject(id)})
+		if t = tailOf(m); err != nil || t.seq >= seen.seq {
+			return true, err
+		}
+		return b.removed(ctx, logStream, b.logSubject(id), seen.seq)
+	})
 	if err != nil {
 		return tail{}, err
 	}
-	t := tailOf(m)
 	b.setTail(id, t)
 	return t, nil
 }
@@ -58,6 +64,10 @@ const maxTails = 4096
 func (b *Backend) setTail(id string, t tail) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.setTailLocked(id, t)
+}
+
+func (b *Backend) setTailLocked(id string, t tail) {
 	if len(b.tails) >= maxTails {
 		for other := range b.tails {
 			delete(b.tails, other)
@@ -65,6 +75,15 @@ func (b *Backend) setTail(id string, t tail) {
 		}
 	}
 	b.tails[id] = t
+}
+
+// sawTail records the end of a journal that somebody else has written.
+func (b *Backend) sawTail(id string, t tail) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t.seq > b.tails[id].seq {
+		b.setTailLocked(id, t)
+	}
 }
 
 // maxMessage is the maximum size of a message. A larger entry goes to the object store first,
@@ -218,19 +237,28 @@ func (b *Backend) storeAfter(ctx context.Context, id string, t tail, c chunk, tr
 	subject := b.logSubject(id)
 	next = tail{n: max(c.n, t.n), trim: max(trim, t.trim)}
 	msg := newMsg(subject, c.data, headerID, name, headerExpect, number(t.seq), headerPrev, number(t.seq), headerN, number(next.n), headerTrim, number(next.trim))
-	next.seq, _, err = b.publish(ctx, msg)
-	var wrong *sequenceError
-	if errors.As(err, &wrong) {
+	err = b.untilCurrent(ctx, func(ctx context.Context) (bool, error) {
+		var wrong *sequenceError
+		if next.seq, _, err = b.publish(ctx, msg); !errors.As(err, &wrong) {
+			return true, err
+		}
+		if wrong.last < t.seq { // the server lags, unless the session was deleted
+			if gone, err := b.removed(ctx, logStream, subject, t.seq); err != nil || !gone {
+				return false, err
+			}
+			return true, errors.Join(hub.ErrConflict, wrong)
+		}
 		// An earlier attempt may have been stored, although no answer arrived.
-		first, getErr := b.leaderGet(ctx, logStream, getRequest{Seq: t.seq + 1, NextFor: subject})
-		if getErr != nil {
-			return tail{}, getErr
+		first, err := b.next(ctx, logStream, subject, t.seq+1, wrong.last)
+		if err != nil {
+			return true, err
 		}
 		if first == nil || first.header.Get(headerID) != name {
-			return tail{}, errors.Join(hub.ErrConflict, wrong)
+			return true, errors.Join(hub.ErrConflict, wrong)
 		}
-		next.seq, err = first.seq, nil
-	}
+		next.seq = first.seq
+		return true, nil
+	})
 	if err != nil {
 		return tail{}, err
 	}
@@ -297,6 +325,7 @@ func (b *Backend) read(ctx context.Context, id string, after uint64, follow bool
 		least:  func() uint64 { t, _ := b.knownTail(id); return t.seq },
 		pieces: b.pieceSubject(id), piece: func(data []byte) bool { return yield(hub.Entry{Kind: hub.KindLive, Data: data}, nil) },
 	}, func(m *stored, t tail) (bool, error) {
+		b.sawTail(id, tailOf(m)) // a later reading must not end before it
 		lines := bytes.Split(m.data, []byte("\n"))
 		if len(m.data) == 0 { // it only records what was removed
 			lines = nil

@@ -24,6 +24,7 @@ const (
 	headerSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	headerSeq     = "Nats-Sequence"
 	headerTime    = "Nats-Time-Stamp"
+	headerLast    = "Nats-Last-Sequence"
 )
 
 // Error codes of JetStream.
