@@ -57,8 +57,8 @@ type agentRun struct {
 	rewind  string
 	sticky  []json.RawMessage
 	granted []json.RawMessage
-	notices []string // for the model
-	records func(ctx context.Context, id string) ([]json.RawMessage, error)
+	notices []string                                                        // for the model
+	records func(ctx context.Context, id string) ([]json.RawMessage, error) // nil for the hub's own
 
 	informed atomic.Bool             // the model has received the notices
 	away     atomic.Pointer[Waiting] // nil unless the agent is away
@@ -98,7 +98,6 @@ func (r *room) startAgent() {
 		a.away.Store(w)
 		go r.post(a.ctx, func(*tx) error { r.fold.dirty = true; return nil })
 	}
-	a.records = r.agentRecords
 	start.Records = func(load func(context.Context, string) ([]json.RawMessage, error)) { a.records = load }
 	for _, uuid := range slices.Concat(f.running, f.queue) {
 		if p := f.prompts[uuid]; p != nil && a.trace == "" {
@@ -305,7 +304,11 @@ func (a *agentRun) message(m wire.Message) {
 		return
 	}
 	init, _ := m.(*wire.Init)
+	user, _ := m.(*wire.User)
 	a.r.post(a.ctx, func(x *tx) error {
+		if user != nil && user.IsReplay && a.r.fold.consumed(record) { // it was sent twice
+			return nil
+		}
 		if init != nil && init.SessionID != "" && init.SessionID != a.r.fold.agentID {
 			x.append(KindCleared, mustJSON(Cleared{Session: init.SessionID}), nil)
 		}

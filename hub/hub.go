@@ -466,6 +466,9 @@ func (s *Session) Attach(ctx context.Context, by Actor, after uint64) iter.Seq2[
 	}
 }
 
+// readTries is how often a viewer reads a journal that ends before an entry that the room has.
+const readTries = 20
+
 // attach yields events until the room ends or the viewer is too slow. It reports whether to continue in another
 // room.
 func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, error) bool) (goOn bool, err error) {
@@ -481,7 +484,7 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 	var upTo, first uint64
 	err = r.do(ctx, func(*tx) error {
 		r.viewers[v] = true
-		v.from, upTo, first = r.fold.n, r.fold.n, r.fold.first
+		v.from, upTo, first = max(r.fold.n, *after), r.fold.n, r.fold.first
 		v.put(r.stateEvent())
 		for _, data := range r.progress {
 			v.put(Entry{Kind: KindLive, Data: data})
@@ -498,7 +501,17 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 	if *after+1 < first && !yield(Entry{Kind: KindTrimmed, Data: mustJSON(Trimmed{Before: first})}, nil) {
 		return false, nil
 	}
-	if *after < upTo {
+	for try := 0; *after < upTo; try++ {
+		if try == readTries {
+			return false, shortRead(*after, upTo)
+		}
+		if try > 0 {
+			select {
+			case <-time.After(followRetry):
+			case <-ctx.Done():
+				return false, context.Cause(ctx)
+			}
+		}
 		for e, err := range s.hub.cfg.Backend.Read(ctx, s.id, *after, false) {
 			if err != nil {
 				return false, err
@@ -506,15 +519,13 @@ func (s *Session) attach(ctx context.Context, after *uint64, yield func(Entry, e
 			if e.N == 0 {
 				continue
 			}
-			if e.N > upTo {
+			if *after = min(e.N, upTo); e.N > upTo {
 				break
 			}
-			*after = e.N
 			if !yield(e, nil) {
 				return false, nil
 			}
 		}
-		*after = upTo
 	}
 	live := false
 	for {

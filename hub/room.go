@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -593,7 +594,7 @@ func (r *room) rereadRecords() error {
 // results of turns that ran outside of the hub end nothing.
 func (x *tx) appendFrames(missing []Entry) {
 	for _, m := range missing {
-		if wire.PeekType(m.Data) == "result" && !x.r.fold.awaits(m.Data) {
+		if wire.PeekType(m.Data) == "result" && !x.r.fold.awaits(m.Data) || x.r.fold.consumed(m.Record) {
 			continue
 		}
 		x.append(KindFrame, m.Data, func(e *Entry) { e.Record, e.Recovered = m.Record, true })
@@ -637,26 +638,61 @@ func missingFrames(records []json.RawMessage, covered string, frames map[string]
 	return missing
 }
 
-// catchUp appends frames of records that have none, before an agent starts, because records may
-// have been added since the session was opened. It returns the records.
+// catchUp appends frames of records that have none, before an agent starts, because the last owner may have added records
+// after the session was opened. It returns the records. This room has written its owner entry, so nobody else can add
+// anything, and no agent runs here. So frames and records come from one reading, which must contain what this room has
+// written. load, unless it is nil, returns records that are kept elsewhere.
 func (r *room) catchUp(ctx context.Context, agentID, covered string, load func(context.Context, string) ([]json.RawMessage, error)) ([]json.RawMessage, error) {
+	var last, written uint64
+	if err := r.do(ctx, func(*tx) error { written = r.fold.n; return nil }); err != nil {
+		return nil, err
+	}
 	frames := map[string]bool{}
+	var records []json.RawMessage
 	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, 0, false) {
 		if err != nil {
 			return nil, err
 		}
+		last = max(last, e.N)
 		if uuid := e.shows(); uuid != "" {
 			frames[uuid] = true
 		}
+		if e.isRecordOf(agentID) {
+			records = append(records, e.Data)
+		}
 	}
-	records, err := load(ctx, agentID)
-	if err != nil {
-		return nil, err
+	if last < written {
+		return nil, shortRead(last, written)
+	}
+	if load == nil && r.hub.cfg.Sessions != nil {
+		load = r.agentRecords
+	}
+	if load != nil {
+		var err error
+		if records, err = load(ctx, agentID); err != nil {
+			return nil, err
+		}
 	}
 	if missing := missingFrames(records, covered, frames); len(missing) > 0 {
-		err = r.do(ctx, func(x *tx) error { x.appendFrames(missing); return nil })
+		if err := r.do(ctx, func(x *tx) error { x.appendFrames(missing); return nil }); err != nil {
+			return nil, err
+		}
 	}
-	return records, err
+	return records, nil
+}
+
+// shortRead is the error for a journal that was not read to its end.
+func shortRead(last, want uint64) error {
+	return fmt.Errorf("%w: the journal could be read up to entry %d only, and has %d", ErrUnavailable, last, want)
+}
+
+// isRecordOf reports whether an entry is a record of the main log of the agent's session.
+func (e *Entry) isRecordOf(id string) bool {
+	if e.Kind != KindRecord {
+		return false
+	}
+	key := session.ParseKey(e.Log)
+	return key.Session == id && key.Sub == ""
 }
 
 // agentRecords returns the records of a session of the agent, nil if it has none yet.
@@ -670,7 +706,7 @@ func (r *room) agentRecords(ctx context.Context, id string) ([]json.RawMessage, 
 			if err != nil {
 				return nil, err
 			}
-			if key := session.ParseKey(e.Log); e.Kind == KindRecord && key.Session == id && key.Sub == "" {
+			if e.isRecordOf(id) {
 				records = append(records, e.Data)
 			}
 		}

@@ -329,6 +329,12 @@ func (f *fold) frame(e *Entry) {
 	}
 }
 
+// consumed reports whether the agent has a prompt already.
+func (f *fold) consumed(uuid string) bool {
+	p := f.prompts[uuid]
+	return p != nil && p.consumed
+}
+
 // awaits reports whether a result that was found in the log ends a turn that has none yet.
 func (f *fold) awaits(result json.RawMessage) bool {
 	var r struct {
