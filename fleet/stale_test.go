@@ -189,7 +189,7 @@ func TestPartOfAnAnswerIsLost(t *testing.T) {
 	}
 }
 
-// An append whose answer was lost has taken place, also if a server that lags answers next.
+// An append whose answer was lost has taken place, even if a server that lags answers next.
 func TestAppendThatLandedBehindAServerThatLags(t *testing.T) {
 	b, id := place(t)(), session.NewID()
 	f := behind(t, b)
