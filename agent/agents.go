@@ -295,18 +295,18 @@ func (set *setup) agentDirs() []agentDir {
 	return dirs
 }
 
-// projectDirs returns the working directory and those above it up to the root of its
+// projectDirs returns the directory of the project and those above it up to the root of its
 // repository, from the top down. Outside of a repository it is alone.
 func (set *setup) projectDirs() []string {
 	dirs := []string{}
-	for dir := set.cfg.Cwd; ; dir = filepath.Dir(dir) {
+	for dir := set.projectRoot(); ; dir = filepath.Dir(dir) {
 		dirs = append(dirs, dir)
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
 			slices.Reverse(dirs)
 			return dirs
 		}
 		if dir == filepath.Dir(dir) || dir == set.cfg.Home {
-			return []string{set.cfg.Cwd}
+			return []string{set.projectRoot()}
 		}
 	}
 }

@@ -46,6 +46,7 @@ func TestFlags(t *testing.T) {
 		{"--max-budget-usd", "1", nil, func(f *cli.Flags) (any, any) { return f.MaxBudget, int64(1_000_000_000) }},
 		{"--max-budget-usd", ".5", nil, func(f *cli.Flags) (any, any) { return f.MaxBudget, int64(500_000_000) }},
 		{"--max-budget-usd", "1e-05", nil, func(f *cli.Flags) (any, any) { return f.MaxBudget, int64(10_000) }},
+		{"--project-config-root", "/x", nil, func(f *cli.Flags) (any, any) { return f.ProjectRoot, "/x" }},
 		{"--system-prompt", "", nil, func(f *cli.Flags) (any, any) { return f.SystemPrompt, ptr("") }},
 		{"--system-prompt", "-x", nil, func(f *cli.Flags) (any, any) { return f.SystemPrompt, ptr("-x") }},
 		{"--system-prompt-file", "p.md", nil, func(f *cli.Flags) (any, any) { return f.SystemPromptFile, "p.md" }},
@@ -130,7 +131,7 @@ func TestOfficialFlags(t *testing.T) {
 		--prompt-suggestions --remote-control --remote-control-session-name-prefix --replay-user-messages --restricted -r --resume --resume-session-at --resume-drops-turn --rewind-files
 		--safe-mode --session-id --session-mirror --setting-sources --settings --managed-settings --managed-settings-in-initialize --strict-mcp-config --system-prompt --system-prompt-file
 		--system-prompt-snapshot --teleport --tmux --tools --verbose -v --version -w --worktree --max-turns --max-thinking-tokens --thinking --thinking-display --task-budget --init
-		--init-only --maintenance --enable-auth-status --workload --advisor --prefill --await-initialize --await-claim`) {
+		--init-only --maintenance --enable-auth-status --workload --advisor --prefill --await-initialize --await-claim --project-config-root`) {
 		if _, err := cli.Parse([]string{name}); err != nil && strings.Contains(err.Error(), "unknown option") {
 			t.Errorf("%s: %v", name, err)
 		}

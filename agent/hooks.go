@@ -79,7 +79,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	return hook.New(hook.Options{
 		Fits:  s.fits,
 		Kinds: s.hookKinds(),
-		Hooks: hooks, Dir: s.set.cfg.Cwd, Env: s.set.commandEnv(), Tell: s.sendMessage, All: s.set.flags.HookEvents,
+		Hooks: hooks, Dir: s.set.projectRoot(), Env: s.set.commandEnv(), Tell: s.sendMessage, All: s.set.flags.HookEvents,
 		// Do not wait for Do: a conversation that ends waits for its hooks.
 		Rewake: func(text string) { go s.conv.Do(func() { s.conv.Remark(text) }) },
 		Late:   func(text string) { go s.conv.Do(func() { s.conv.Inform(text) }) },
@@ -109,7 +109,7 @@ func (set *setup) setUp(ctx context.Context, stderr io.Writer) int {
 		}
 		hooks = append(hooks, slices.DeleteFunc(more, func(h settings.Hook) bool { return !h.CanRun() })...)
 	}
-	runner, err := hook.New(hook.Options{Hooks: hooks, Dir: set.cfg.Cwd, Env: set.commandEnv()})
+	runner, err := hook.New(hook.Options{Hooks: hooks, Dir: set.projectRoot(), Env: set.commandEnv()})
 	if err != nil {
 		fmt.Fprintln(stderr, "Error:", err)
 		return 1

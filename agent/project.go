@@ -37,7 +37,7 @@ func (set *setup) loadProject() *project.Context {
 	ids := set.installedPlugins()
 	dirs = append(dirs, slices.Sorted(maps.Keys(ids))...)
 	return project.Load(project.Options{
-		Cwd: set.cfg.Cwd, ConfigDir: set.cfg.ConfigDir(), Home: set.cfg.Home, Sources: sources,
+		Cwd: set.cfg.Cwd, ConfigRoot: set.flags.ProjectRoot, ConfigDir: set.cfg.ConfigDir(), Home: set.cfg.Home, Sources: sources,
 		PluginDirs: dirs, PluginIDs: ids, MemoryDir: set.memoryDir(), NoServers: set.absolute(set.flags.PluginDirsNoMCP), Trusted: set.trustsFile, Hidden: set.hides(), Excluded: set.prefs().List("claudeMdExcludes"),
 	})
 }
@@ -226,7 +226,7 @@ func (s *server) addPlugins(list []*wire.PluginConfig) {
 
 // trustsFile reports whether a file of the project may allow and run something.
 func (set *setup) trustsFile(path string, content []byte) bool {
-	rel, err := filepath.Rel(set.cfg.Cwd, path)
+	rel, err := filepath.Rel(set.projectRoot(), path)
 	if err != nil || strings.HasPrefix(rel, "..") {
 		return false // trust does not cover the directories above
 	}

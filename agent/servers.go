@@ -31,7 +31,7 @@ func (s *server) newManager() *mcp.Manager {
 	}
 	return mcp.New(mcp.Options{
 		Host: s.toServer, Elicit: s.elicit, Hidden: set.hidden,
-		Env: set.cfg.Environ, Dir: set.cfg.Cwd, Sandbox: set.sandbox, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
+		Env: set.cfg.Environ, Dir: set.projectRoot(), Sandbox: set.sandbox, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
 		OnChange:       s.serversChanged,
 		Elicited:       s.elicited,
 		Logins:         set.logins(),
@@ -494,7 +494,7 @@ func (set *setup) loadProjectServers() {
 	}
 	vars := maps.Clone(set.vars)
 	maps.DeleteFunc(vars, func(k, _ string) bool { return isCredential(k) })
-	file := filepath.Join(set.cfg.Cwd, ".mcp.json")
+	file := filepath.Join(set.projectRoot(), ".mcp.json")
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() && set.prefs().Sources().Project {
 		set.notices = append(set.notices, file+" is skipped: it is not a regular file")
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func readSettings(cfg Config, flags *cli.Flags) (*settings.Settings, error) {
 		return nil, err
 	}
 	dir := cfg.ConfigDir()
-	opts := settings.Options{Dir: cfg.Cwd, UserDir: dir, ManagedFile: cfg.ManagedSettings, Sources: sources,
+	opts := settings.Options{Dir: projectRoot(cfg, flags), WorkDir: cfg.Cwd, UserDir: dir, ManagedFile: cfg.ManagedSettings, Sources: sources,
 		Flag: flags.Settings, Restrict: flags.Managed, TrustProject: flags.TrustProject}
 	if dir != "" {
 		opts.Trust = &settings.Store{Dir: dir}
@@ -92,6 +93,13 @@ const (
 	maxUserFile = 256 << 20
 )
 
+// projectRoot returns the directory that has the configuration of the project.
+func projectRoot(cfg Config, flags *cli.Flags) string {
+	return cmp.Or(flags.ProjectRoot, cfg.Cwd)
+}
+
+func (set *setup) projectRoot() string { return projectRoot(set.cfg, set.flags) }
+
 // trustsProject reports whether the project is trusted at the start: by a host that names the project's settings in
 // --setting-sources, or by the user in a dialog of the official command, which ~/.claude.json records.
 func trustsProject(cfg Config, flags *cli.Flags) bool {
@@ -107,7 +115,7 @@ func trustsProject(cfg Config, flags *cli.Flags) bool {
 			Accepted bool `json:"hasTrustDialogAccepted"`
 		} `json:"projects"`
 	}
-	return json.Unmarshal(text, &user) == nil && user.Projects[cfg.Cwd].Accepted
+	return json.Unmarshal(text, &user) == nil && user.Projects[projectRoot(cfg, flags)].Accepted
 }
 
 // loadSettings reads the settings, and sets the environment variables of the agent in them. The environment of the
@@ -219,7 +227,7 @@ func (set *setup) rules() (*policy.Policy, error) {
 func fileRules(prefs *settings.Settings) (rules []policy.Rule, err error) {
 	var errs []error
 	for _, have := range prefs.Rules() {
-		r, err := policy.Parse(have.Text, have.Behavior, ruleSource(have))
+		r, err := policy.Parse(have.Text, have.Behavior, ruleSource(prefs, have))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("Error: %v", err))
 			continue
@@ -252,10 +260,10 @@ func (set *setup) lint() {
 	}
 }
 
-// ruleSource returns the source of a rule of settings. In the settings of a project "/x" is relative to the project,
+// ruleSource returns the source of a rule of settings. In the settings of a project "/x" is relative to the working directory,
 // in others to the directory of the file.
-func ruleSource(r settings.Rule) policy.Source {
-	return policy.Source{Layer: policy.Layer(r.Layer), File: r.File, Line: r.Line, Base: r.Base()}
+func ruleSource(prefs *settings.Settings, r settings.Rule) policy.Source {
+	return policy.Source{Layer: policy.Layer(r.Layer), File: r.File, Line: r.Line, Base: settings.RuleBase(prefs, r)}
 }
 
 // sources returns the content of each source of settings, lowest first.

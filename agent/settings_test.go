@@ -119,6 +119,47 @@ func TestTrustedByHost(t *testing.T) {
 	}
 }
 
+// TestProjectConfigRoot checks that the configuration of the project comes from the named checkout, and its
+// instructions from the working directory.
+func TestProjectConfigRoot(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the hooks are for a POSIX shell")
+	}
+	dir, root := workdir(t)
+	for name, at := range map[string]string{"work": dir, "root": root} {
+		hook := `{"permissions":{"deny":["Read(/` + name + `.txt)"]},"hooks":{"SessionStart":[{"hooks":[{"type":"command","command":"echo $CLAUDE_PROJECT_DIR $PWD >hooked"}]}]}}`
+		for file, text := range map[string]string{"settings.json": hook, "commands/command-of-" + name + ".md": "x", "agents/a.md": "---\nname: agent-of-" + name + "\ndescription: x\n---\nx", "skills/skill-of-" + name + "/SKILL.md": "---\ndescription: x\n---\nx"} {
+			writeFile(t, filepath.Join(at, ".claude", file), text)
+		}
+		writeFile(t, filepath.Join(at, ".mcp.json"), `{"mcpServers":{"server-of-`+name+`":{"command":"false"}}}`)
+		writeFile(t, filepath.Join(at, "CLAUDE.md"), "x")
+		writeFile(t, filepath.Join(dir, name+".txt"), "content of "+name)
+	}
+	writeFile(t, filepath.Join(dir, "s.json"), `{}`)
+	script := parleytest.Script(parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "root.txt")}),
+		parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "work.txt")}), parleytest.Say("done"))
+	got := say(t, agent.Config{Cwd: dir, Model: script.Model(), Store: &session.Memory{}, Environ: []string{"PATH=" + os.Getenv("PATH")}},
+		[]string{"--setting-sources", "project", "--project-config-root", root, "--settings", "s.json"}, initialize, hello)
+	frames, _ := json.Marshal(got.all)
+	for text, want := range map[string]bool{
+		"command-of-root": true, "command-of-work": false, "agent-of-root": true, "agent-of-work": false, "skill-of-root": true, "skill-of-work": false,
+		"server-of-root": true, "server-of-work": false, filepath.Join(dir, "CLAUDE.md"): true, filepath.Join(root, "CLAUDE.md"): false,
+		"content of root": false, "content of work": true,
+	} {
+		if has := strings.Contains(string(frames), text); has != want {
+			t.Errorf("messages with %s: %v, want %v; %s", text, has, want, got.stderr)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(root, "hooked")); err != nil || string(text) != root+" "+root+"\n" {
+		t.Errorf("the hook ran in %q: %v", text, err)
+	}
+	for _, bad := range []string{"root", filepath.Join(root, "none"), filepath.Join(root, "CLAUDE.md")} {
+		if got := say(t, agent.Config{Cwd: dir, Store: &session.Memory{}}, []string{"--project-config-root", bad}, hello); got.code != 1 || !strings.Contains(got.stderr, "--project-config-root needs the absolute path of a directory") {
+			t.Errorf("%s: exit status %d, %s", bad, got.code, got.stderr)
+		}
+	}
+}
+
 // TestUntrustedProject checks that a hostile checkout has no effect until it is trusted, and that
 // its deny rules apply.
 func TestUntrustedProject(t *testing.T) {

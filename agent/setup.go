@@ -169,6 +169,12 @@ func newSetup(from *Config, flags *cli.Flags) (*setup, error) {
 	if cfg.Cwd == "" || !filepath.IsAbs(cfg.Cwd) {
 		return nil, fmt.Errorf("Error: the working directory %q is not an absolute path.", cfg.Cwd)
 	}
+	if root := flags.ProjectRoot; root != "" {
+		if info, err := os.Stat(root); !filepath.IsAbs(root) || err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("Error: --project-config-root needs the absolute path of a directory, not %q.", root)
+		}
+		flags.ProjectRoot = filepath.Clean(root)
+	}
 	if err := set.loadSettings(); err != nil {
 		return nil, err
 	}
@@ -192,7 +198,7 @@ func newSetup(from *Config, flags *cli.Flags) (*setup, error) {
 	}
 	inert := slices.DeleteFunc(set.prefs().Untrusted(), func(it settings.Item) bool { return it.Never })
 	if len(inert) > 0 {
-		set.notices = append(set.notices, fmt.Sprintf("parts of the project have no effect until you trust them: %s. Run \"parley trust\" in %s to see and trust them", untrustedNames(inert), set.cfg.Cwd))
+		set.notices = append(set.notices, fmt.Sprintf("parts of the project have no effect until you trust them: %s. Run \"parley trust\" in %s to see and trust them", untrustedNames(inert), set.projectRoot()))
 	}
 	set.checkDirectories()
 	set.checkTools()

@@ -29,7 +29,7 @@ func (l *loader) instructions() {
 		l.instruct(p, filepath.Join(o.ConfigDir, "CLAUDE.md"))
 		l.rules(p, filepath.Join(o.ConfigDir, "rules"), l.c.opts.Cwd)
 	}
-	dirs := l.c.above()
+	dirs := above(o.Cwd, l.c.Root)
 	slices.Reverse(dirs)
 	for _, dir := range dirs {
 		l.directory(dir)

@@ -54,6 +54,8 @@ type Options struct {
 	// Cwd is the working directory. Files of the project are searched there and above, up to the
 	// root of the repository.
 	Cwd string
+	// ConfigRoot is the directory of the project whose .claude has its commands, skills and styles; empty means Cwd.
+	ConfigRoot string
 	// ConfigDir is the user's config directory, such as ~/.claude; empty means none.
 	ConfigDir string
 	// Home is the value of ~ in imports of the user's files; empty means unknown.
@@ -329,13 +331,17 @@ func (l *loader) markdown(p place, dir string, f func(path, rel string)) {
 }
 
 // homes returns the directories that hold commands, skills and styles, in order of precedence: those
-// of the project from the working directory upwards, then the user's.
+// of the project from the working directory, or [Options.ConfigRoot], upwards, then the user's.
 func (l *loader) homes() []home {
 	var all []home
 	o := &l.c.opts
 	if o.Has(Project) {
-		for _, dir := range l.c.above() {
-			all = append(all, home{place{Project, l.c.Root}, filepath.Join(dir, ".claude")})
+		cwd, root := o.Cwd, l.c.Root
+		if o.ConfigRoot != "" {
+			cwd, root = o.ConfigRoot, repositoryRoot(o.ConfigRoot)
+		}
+		for _, dir := range above(cwd, root) {
+			all = append(all, home{place{Project, root}, filepath.Join(dir, ".claude")})
 		}
 	}
 	if o.Has(User) && o.ConfigDir != "" {
@@ -349,10 +355,10 @@ type home struct {
 	dir string
 }
 
-// above returns the directories from the working directory up to the root.
-func (c *Context) above() []string {
-	dirs := []string{c.opts.Cwd}
-	for dir := c.opts.Cwd; dir != c.Root && len(dirs) < maxParents; {
+// above returns the directories from a directory up to the root.
+func above(dir, root string) []string {
+	dirs := []string{dir}
+	for dir != root && len(dirs) < maxParents {
 		up := filepath.Dir(dir)
 		if up == dir {
 			break

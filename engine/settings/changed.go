@@ -70,7 +70,7 @@ func places(opts Options) []File {
 		given string
 		Layer
 	}{{opts.Flag, Flag}, {opts.Restrict, Managed}} {
-		if path, ok := flagFile(flag.given, opts.Dir); ok {
+		if path, ok := flagFile(flag.given, opts.workDir()); ok {
 			add(flag.Layer, path)
 		}
 	}

@@ -23,6 +23,7 @@
 package settings
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,6 +94,9 @@ func (s Sources) Has(l Layer) bool {
 type Options struct {
 	// Dir is the directory of the project, in which the conversation works.
 	Dir string
+	// WorkDir is the working directory, if Dir is another checkout of the project; empty means Dir. Paths in Flag,
+	// Restrict and the rules of the project are relative to it.
+	WorkDir string
 	// UserDir is the config directory of the user; empty means none.
 	UserDir string
 	// ManagedFile is the file of the machine's administrator. Files in the directory beside it, named like it with ".d"
@@ -109,6 +113,8 @@ type Options struct {
 	// [Settings.Digest]). If empty, the record decides.
 	TrustProject string
 }
+
+func (o *Options) workDir() string { return cmp.Or(o.WorkDir, o.Dir) }
 
 // An Origin is the place where a value is written.
 type Origin struct {
@@ -230,11 +236,11 @@ func (s *loader) load() (errs []error) {
 		}
 	}
 	given := func(text, name string, in Layer) {
-		path, ok := flagFile(text, opts.Dir)
+		path, ok := flagFile(text, opts.workDir())
 		if !ok {
 			path = name
 		}
-		l, err := readFlag(text, name, in, opts.Dir)
+		l, err := readFlag(text, name, in, opts.workDir())
 		if l != nil {
 			l.restrict = in == Managed
 		}
@@ -361,6 +367,14 @@ func readFlag(given, name string, in Layer, dir string) (*layer, error) {
 		return nil, fmt.Errorf("Invalid JSON provided to %s: %w", name, &Error{l.Origin, err.Error(), "Fix it, or leave the flag out."})
 	}
 	return l, nil
+}
+
+// RuleBase returns the directory that "/x" in a rule about files is relative to.
+func RuleBase(s *Settings, r Rule) string {
+	if s.opts.WorkDir != "" && r.Layer.ofProject() {
+		return s.opts.WorkDir
+	}
+	return r.Base()
 }
 
 // Sources returns which layers of files are read.

@@ -78,6 +78,7 @@ type Flags struct {
 	Managed         string // settings that only restrict
 	SettingSources  []string
 	TrustProject    string // "all" or a digest
+	ProjectRoot     string // the directory of the project's configuration; empty means the working directory
 	PluginDirs      []string
 	PluginDirsNoMCP []string // the same, without their MCP servers
 	NoSlashCommands bool
@@ -267,6 +268,7 @@ var flagTable = []flagGroup{
 			}
 			return nil
 		}},
+		{names: []string{"--project-config-root"}, value: "DIR", help: "the checkout with the settings, servers, hooks, commands, skills and agents of the project; the working directory is a worktree of it", kind: flagString, set: str(func(f *Flags) *string { return &f.ProjectRoot })},
 		{names: []string{"--plugin-dir"}, value: "DIRS", help: "plugins: commands, skills and more", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirs })},
 		{names: []string{"--plugin-dir-no-mcp"}, value: "DIRS", help: "the same, without their MCP servers", kind: flagRepeat, set: more(func(f *Flags) *[]string { return &f.PluginDirsNoMCP })},
 		{names: []string{"--plain", "--ax-screen-reader"}, help: "in a terminal, print lines only and redraw nothing, for screen readers", set: on(func(f *Flags) *bool { return &f.Plain })},
