@@ -31,13 +31,13 @@ func TestTurns(t *testing.T) {
 			> {"type":"result","subtype":"success","is_error":false,"result":"3","user_message_uuids":["mine"]}
 			< eof
 		`))
-		if c.Init() != nil {
-			t.Errorf("the agent has said of itself: %+v", c.Init())
+		if c.LastInit() != nil {
+			t.Errorf("the agent has said of itself: %+v", c.LastInit())
 		}
 		o := turn(t, c, "first")
 		wantResult(t, o, "1")
-		if len(o.messages) != 3 || c.Init().Model != "m1" {
-			t.Errorf("%d messages, %+v", len(o.messages), c.Init())
+		if len(o.messages) != 3 || c.LastInit().Model != "m1" {
+			t.Errorf("%d messages, %+v", len(o.messages), c.LastInit())
 		}
 		o = outcome{}
 		for m, err := range c.Turn(t.Context(), "second", &wire.ImageBlock{Source: wire.Base64("image/png", []byte{0, 1})}) {
@@ -820,7 +820,7 @@ func TestInitializeAnswers(t *testing.T) {
 	t.Run("full", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			c := connect(t, plays(t, first+`> {"type":"control_response","response":{"subtype":"success","request_id":"$init","response":{"commands":[{"name":"compact","description":"","argumentHint":""}],"models":[{"value":"m"}],"output_style":"default"}}}`+rest))
-			answer, err := c.Initialized()
+			answer, err := c.InitializeResponse()
 			if err != nil || len(answer.Commands) != 1 || answer.Models[0].Value != "m" {
 				t.Errorf("got %+v, %v", answer, err)
 			}
@@ -830,7 +830,7 @@ func TestInitializeAnswers(t *testing.T) {
 	t.Run("bare", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			c := connect(t, plays(t, first+`> {"type":"control_response","response":{"subtype":"success","request_id":"$init"}}`+rest))
-			if answer, err := c.Initialized(); err != nil || answer == nil || len(answer.Commands) != 0 {
+			if answer, err := c.InitializeResponse(); err != nil || answer == nil || len(answer.Commands) != 0 {
 				t.Errorf("got %+v, %v", answer, err)
 			}
 			wantResult(t, turn(t, c, "hi"), "done")
@@ -839,7 +839,7 @@ func TestInitializeAnswers(t *testing.T) {
 	t.Run("odd", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			c := connect(t, plays(t, first+`> {"type":"control_response","response":{"subtype":"success","request_id":"$init","response":{"commands":"none"}}}`+rest))
-			if answer, err := c.Initialized(); err != nil || answer == nil {
+			if answer, err := c.InitializeResponse(); err != nil || answer == nil {
 				t.Errorf("got %+v, %v", answer, err)
 			}
 			wantResult(t, turn(t, c, "hi"), "done")
@@ -851,7 +851,7 @@ func TestInitializeAnswers(t *testing.T) {
 			opts := plays(t, first+`> {"type":"control_response","response":{"subtype":"error","request_id":"$init","error":"never heard of it"}}`+rest)
 			opts.OnWarning = warned.add
 			c := connect(t, opts)
-			answer, err := c.Initialized()
+			answer, err := c.InitializeResponse()
 			var refused *parley.ControlError
 			if answer == nil || !errors.As(err, &refused) || refused.Message != "never heard of it" || refused.Subtype != "initialize" {
 				t.Errorf("got %+v, %v", answer, err)
@@ -865,7 +865,7 @@ func TestInitializeAnswers(t *testing.T) {
 	t.Run("again", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			c := connect(t, plays(t, hello+strings.ReplaceAll(first, "$init", "$second")+`> {"type":"control_response","response":{"subtype":"success","request_id":"$second","response":{"output_style":"x"}}}`+"\n< eof\n"))
-			if answer, err := c.Initialize(t.Context()); err != nil || answer.OutputStyle != "x" {
+			if answer, err := c.Reinitialize(t.Context()); err != nil || answer.OutputStyle != "x" {
 				t.Errorf("got %+v, %v", answer, err)
 			}
 		})

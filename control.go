@@ -33,11 +33,11 @@ func call[T any](ctx context.Context, c *Client, req wire.Request) (*T, error) {
 	return resp, nil
 }
 
-// Initialized returns the agent's response to the first request: its commands, models,
+// InitializeResponse returns the agent's response to the first request: its commands, models,
 // subagents and account. An agent that does not know the request rejects it; then the
 // response is empty, the error is the rejection, and the conversation continues without
 // callbacks.
-func (c *Client) Initialized() (*wire.InitializeResponse, error) {
+func (c *Client) InitializeResponse() (*wire.InitializeResponse, error) {
 	<-c.s.initialized
 	c.s.initDecode.Do(func() {
 		c.s.initAnswer = &wire.InitializeResponse{}
@@ -52,9 +52,9 @@ func (c *Client) Initialized() (*wire.InitializeResponse, error) {
 	return c.s.initAnswer, c.s.initErr
 }
 
-// Init returns the agent's init message at the start of the last turn, nil if no turn
+// LastInit returns the agent's init message at the start of the last turn, nil if no turn
 // has started.
-func (c *Client) Init() *wire.Init {
+func (c *Client) LastInit() *wire.Init {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.inits
@@ -155,8 +155,8 @@ func (c *Client) CancelMessage(ctx context.Context, uuid string) (bool, error) {
 	return resp.Cancelled, nil
 }
 
-// Initialize sends the first request again, for example after a lost connection: it
+// Reinitialize sends the first request again, for example after a lost connection: it
 // registers the hooks again, and the agent repeats its unanswered questions.
-func (c *Client) Initialize(ctx context.Context) (*wire.InitializeResponse, error) {
+func (c *Client) Reinitialize(ctx context.Context) (*wire.InitializeResponse, error) {
 	return call[wire.InitializeResponse](ctx, c, c.s.cfg.initialize)
 }

@@ -132,7 +132,7 @@ func TestControls(t *testing.T) {
 		"Initialize": {
 			`{"subtype":"initialize","systemPrompt":[""]}`, `{"output_style":"x"}`,
 			func(c *parley.Client) (any, error) {
-				r, err := c.Initialize(ctx)
+				r, err := c.Reinitialize(ctx)
 				return r.OutputStyle, err
 			},
 			"x",

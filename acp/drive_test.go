@@ -107,7 +107,7 @@ func TestAgentDriven(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if init, err := c.Initialized(); err != nil || len(init.Models) == 0 || init.CurrentPermissionMode != "default" {
+		if init, err := c.InitializeResponse(); err != nil || len(init.Models) == 0 || init.CurrentPermissionMode != "default" {
 			t.Errorf("initialized: %+v, %v", init, err)
 		}
 		var seen []string

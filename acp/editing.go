@@ -76,7 +76,7 @@ func (s *server) open(r *request, id string, x *setup, how opened) (any, error) 
 			e.detachServers()
 		}
 	}()
-	init, err := e.hub.Initialized(r.ctx, id)
+	init, err := e.hub.InitializeResponse(r.ctx, id)
 	if err != nil && (!how.replay || errors.Is(err, hub.ErrNotFound) || errors.Is(err, hub.ErrLocked) || r.ctx.Err() != nil) {
 		return nil, err // otherwise the history can be shown, even if no agent can continue
 	}

@@ -31,7 +31,7 @@ import (
 // starts them is disabled. A file that cannot be read is left out with a warning.
 func (set *setup) agents(p *project.Context) []*agents.Definition {
 	set.agentList = set.allAgents(p)
-	if !set.offered("Task", "Agent") {
+	if !set.offersTool("Task", "Agent") {
 		return nil
 	}
 	return set.agentList

@@ -48,7 +48,7 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 			s.respond(id, nil, err)
 			return
 		}
-		s.notice(ignoredMembers(req))
+		s.reportNotice(ignoredMembers(req))
 		if len(req.Plugins) > 0 {
 			s.addPlugins(req.Plugins)
 			if err = s.reload(); err != nil {
@@ -215,13 +215,13 @@ func (s *server) checkMode(mode wire.PermissionMode) (wire.PermissionMode, error
 		for i, m := range modes {
 			names[i] = string(m)
 		}
-		return "", refuse("invalid_mode", "Cannot set permission mode: must be one of %s", strings.Join(names, ", "))
+		return "", newCodedError("invalid_mode", "Cannot set permission mode: must be one of %s", strings.Join(names, ", "))
 	}
 	if mode == wire.ModeBypassPermissions && !s.set.bypassAllowed() {
-		return "", refuse("bypass_not_launched", "Cannot set permission mode to bypassPermissions because the session was not launched with --dangerously-skip-permissions")
+		return "", newCodedError("bypass_not_launched", "Cannot set permission mode to bypassPermissions because the session was not launched with --dangerously-skip-permissions")
 	}
 	if mode == wire.ModeAuto && s.set.autoDisabled() {
-		return "", refuse("auto_disabled", "Cannot set permission mode to auto because the settings disable it (permissions.disableAutoMode)")
+		return "", newCodedError("auto_disabled", "Cannot set permission mode to auto because the settings disable it (permissions.disableAutoMode)")
 	}
 	return mode, nil
 }
@@ -333,7 +333,7 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("apply_flag_settings: %w", err)
 	}
-	adopt, err := s.adopt(prefs)
+	adopt, err := s.prepareSettings(prefs)
 	if err != nil {
 		return fmt.Errorf("apply_flag_settings: %w", err)
 	}
@@ -356,7 +356,7 @@ func (s *server) applySettings(changes map[string]json.RawMessage) error {
 		s.conv.SetEffort(effort)
 	}
 	s.set.flags.Settings = flag
-	s.notice(ignoredSettings(prefs, s.set.prefs()))
+	s.reportNotice(ignoredSettings(prefs, s.set.prefs()))
 	adopt()
 	return nil
 }

@@ -86,7 +86,7 @@ func TestNoWorkingDirectory(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := c.Init().Cwd; got != here {
+	if got := c.LastInit().Cwd; got != here {
 		t.Errorf("it works in %q, want %q", got, here)
 	}
 }

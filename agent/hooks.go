@@ -77,7 +77,7 @@ func (s *server) newRunner(hooks []settings.Hook) (*hook.Runner, error) {
 	}
 	hooks = slices.DeleteFunc(hooks, func(h settings.Hook) bool { return !h.CanRun() })
 	return hook.New(hook.Options{
-		Fits:  s.fits,
+		Fits:  s.hookApplies,
 		Kinds: s.hookKinds(),
 		Hooks: hooks, Dir: s.set.projectRoot(), Env: s.set.commandEnv(), Tell: s.sendMessage, All: s.set.flags.HookEvents,
 		// Do not wait for Do: a conversation that ends waits for its hooks.
@@ -146,8 +146,8 @@ func (s *server) startHooks() error {
 	return nil
 }
 
-// fits reports whether a hook with a condition applies to a call.
-func (s *server) fits(rule string, in wire.HookInput) bool {
+// hookApplies reports whether a hook with a condition applies to a call.
+func (s *server) hookApplies(rule string, in wire.HookInput) bool {
 	switch in := in.(type) {
 	case *wire.PreToolUseInput:
 		return s.conv.Fits(rule, in.ToolName, in.ToolInput)

@@ -203,7 +203,7 @@ func TestServersDelayNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Initialized(); err != nil {
+	if _, err := c.InitializeResponse(); err != nil {
 		t.Fatal(err)
 	}
 	for msg, err := range c.Turn(t.Context(), "hi") {
@@ -225,7 +225,7 @@ func TestServersDelayNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Initialized(); err != nil {
+	if _, err := c.InitializeResponse(); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := c.MCPStatus(t.Context()); err != nil || len(list) != 1 || list[0].Status != wire.MCPPending {

@@ -37,16 +37,16 @@ func newOutbox(w io.Writer) *outbox {
 	return o
 }
 
-// put adds a message. It returns an error if the message cannot be encoded.
-func (o *outbox) put(m wire.Message) error {
-	_, err := o.putUnless(nil, m)
+// send adds a message. It returns an error if the message cannot be encoded.
+func (o *outbox) send(m wire.Message) error {
+	_, err := o.sendUnless(nil, m)
 	return err
 }
 
-// putUnless adds a message unless done is closed, and reports whether it did. A caller
+// sendUnless adds a message unless done is closed, and reports whether it did. A caller
 // that closes done and then puts a message can rely on it that this one does not
 // follow.
-func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) (bool, error) {
+func (o *outbox) sendUnless(done <-chan struct{}, m wire.Message) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.buf) > maxOutbox && o.failed == nil && !o.ended {
@@ -69,12 +69,12 @@ func (o *outbox) putUnless(done <-chan struct{}, m wire.Message) (bool, error) {
 		return true, err
 	}
 	o.buf = append(buf, '\n')
-	o.poke()
+	o.startWriter()
 	return true, nil
 }
 
-// poke starts the goroutine unless it is at work. The caller holds mu.
-func (o *outbox) poke() {
+// startWriter starts the goroutine unless it is at work. The caller holds mu.
+func (o *outbox) startWriter() {
 	if !o.busy {
 		o.busy = true
 		go o.run()
@@ -110,18 +110,18 @@ func (o *outbox) watch(grace time.Duration) {
 
 var errUnread = errors.New("the host does not read its messages")
 
-// end rejects further messages. Waiting ones are still written.
-func (o *outbox) end() {
+// stopAccepting rejects further messages. Waiting ones are still written.
+func (o *outbox) stopAccepting() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = true
 	o.room.Broadcast()
-	o.poke()
+	o.startWriter()
 }
 
 // close writes the remaining messages and returns when they are written, or abandoned.
 func (o *outbox) close() error {
-	o.end()
+	o.stopAccepting()
 	select {
 	case <-o.done:
 	case <-o.gone:

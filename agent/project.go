@@ -87,7 +87,7 @@ func (set *setup) hides() func(path string, target *tool.Target) bool {
 
 // skillTool reports whether the model has the Skill tool.
 func (set *setup) skillTool() bool {
-	return !set.flags.NoSlashCommands && set.offered("Skill")
+	return !set.flags.NoSlashCommands && set.offersTool("Skill")
 }
 
 // newLog starts another session instead of the running one.

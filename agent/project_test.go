@@ -119,7 +119,7 @@ func TestPluginDelivery(t *testing.T) {
 	for _, inStart := range []bool{false, true} {
 		dir := checkout(t, exampleProject)
 		k := talkTo(t, agent.Config{}, parley.Options{Cwd: dir, Plugins: []*wire.PluginConfig{{Type: "local", Path: filepath.Join(dir, "plug")}}, PluginsInStart: inStart}, parleytest.Say("one"))
-		answer, err := k.Initialized()
+		answer, err := k.InitializeResponse()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestProjectContext(t *testing.T) {
 	store := &session.Memory{}
 	k := talkTo(t, agent.Config{Store: store}, parley.Options{Cwd: dir, Plugins: []*wire.PluginConfig{{Type: "local", Path: "plug"}}},
 		parleytest.Say("one"), parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "sub", "a.txt")}), parleytest.Say("two"), parleytest.Say("three"))
-	answer, err := k.Initialized()
+	answer, err := k.InitializeResponse()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestSources(t *testing.T) {
 	for _, sources := range [][]string{{"user"}, {"project"}, {"local"}, {"user", "local"}, {"project", "local"}, {"user", "project", "local"}, {}} {
 		t.Run(strings.Join(sources, "+"), func(t *testing.T) {
 			k := talkTo(t, agent.Config{Home: homeDir}, parley.Options{Cwd: dir, SettingSources: sources}, parleytest.Say("one"))
-			answer, err := k.Initialized()
+			answer, err := k.InitializeResponse()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -60,7 +60,7 @@ func (s *server) reread(keep []settings.File) (err error) {
 	next, errs := s.set.prefs().Reload(keep)
 	s.conv.Do(func() {
 		var adopt func()
-		if adopt, err = s.adopt(next); err == nil {
+		if adopt, err = s.prepareSettings(next); err == nil {
 			adopt()
 		}
 	})
@@ -85,11 +85,11 @@ func configSource(l settings.Layer) string {
 	return string(l) + "_settings"
 }
 
-// adopt prepares to apply settings: rules, hooks, directories, the environment of commands,
+// prepareSettings prepares to apply settings: rules, hooks, directories, the environment of commands,
 // and whether the mode bypassPermissions is allowed. A project cannot remove deny rules and
-// hooks that it had in this conversation. adopt and the function that it returns are called
+// hooks that it had in this conversation. prepareSettings and the function that it returns are called
 // inside of one [engine.Conversation.Do].
-func (s *server) adopt(next *settings.Settings) (func(), error) {
+func (s *server) prepareSettings(next *settings.Settings) (func(), error) {
 	set, old := s.set, s.set.prefs()
 	rules, err := fileRules(next)
 	if err != nil {
@@ -177,9 +177,9 @@ func changedEnv(before, after []string) map[string]*string {
 	return changes
 }
 
-// keep writes a change of the rules to a settings file, and records the state of the file
+// saveRules writes a change of the rules to a settings file, and records the state of the file
 // afterwards, so that it does not count as a change by others.
-func (set *setup) keep(u *wire.PermissionUpdate) (string, error) {
+func (set *setup) saveRules(u *wire.PermissionUpdate) (string, error) {
 	path, err := set.prefs().Keep(u)
 	if path != "" {
 		set.written.Store(path, settings.Look(path))

@@ -16,7 +16,7 @@ func (s *server) replayHistory(h *session.History) {
 		return
 	}
 	for _, e := range h.Entries {
-		if marked(e, "isMeta") || marked(e, "isSidechain") || marked(e, "isCompactSummary") {
+		if isMarked(e, "isMeta") || isMarked(e, "isSidechain") || isMarked(e, "isCompactSummary") {
 			continue
 		}
 		stamp := e.Time.UTC().Format("2006-01-02T15:04:05.000Z")
@@ -24,17 +24,17 @@ func (s *server) replayHistory(h *session.History) {
 		case "user":
 			m := &wire.User{IsReplay: true, SessionID: s.set.sessionID, UUID: e.UUID, Timestamp: stamp, ToolUseResult: e.Fields["toolUseResult"]}
 			if json.Unmarshal(e.Message, &m.Message) == nil {
-				s.out.put(m)
+				s.out.send(m)
 			}
 		case "assistant":
 			m := &wire.Assistant{SessionID: s.set.sessionID, UUID: e.UUID, Timestamp: stamp}
 			if json.Unmarshal(e.Message, &m.Message) == nil {
 				m.Extra = map[string]json.RawMessage{"isReplay": json.RawMessage("true")}
-				s.out.put(m)
+				s.out.send(m)
 			}
 		}
 	}
 }
 
-// marked reports whether a member of an entry is true.
-func marked(e *session.Entry, name string) bool { return string(e.Fields[name]) == "true" }
+// isMarked reports whether a member of an entry is true.
+func isMarked(e *session.Entry, name string) bool { return string(e.Fields[name]) == "true" }

@@ -33,7 +33,7 @@ func (s *server) readFile(_ context.Context, req *wire.ReadFile) (any, error) {
 	}
 	abs, data, truncated, err := s.conv.ReadFile(req.Path, min(limit, mostHostRead))
 	if err != nil {
-		return nil, refuse("", "read denied: %s", req.Path)
+		return nil, newCodedError("", "read denied: %s", req.Path)
 	}
 	r := &wire.ReadFileResponse{AbsPath: abs, Truncated: truncated, RequestedPath: req.Path}
 	if req.Encoding == "base64" {
@@ -65,7 +65,7 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 		if source == "" {
 			source = "undefined"
 		}
-		return nil, refuse("", "update_settings: unsupported source %s", source)
+		return nil, newCodedError("", "update_settings: unsupported source %s", source)
 	}
 	var others []string
 	for name := range req.Settings {
@@ -74,7 +74,7 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 		}
 	}
 	if slices.Sort(others); len(others) > 0 {
-		return nil, refuse("", "update_settings keys not allowed: %s", strings.Join(others, ", "))
+		return nil, newCodedError("", "update_settings keys not allowed: %s", strings.Join(others, ", "))
 	}
 	raw, ok := req.Settings[allowed]
 	if !ok {
@@ -82,15 +82,15 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 	}
 	var value *string
 	if json.Unmarshal(raw, &value) != nil || value == nil {
-		return nil, refuse("", "update_settings values must be strings (deletion is not supported): %s", allowed)
+		return nil, newCodedError("", "update_settings values must be strings (deletion is not supported): %s", allowed)
 	}
 	levels := []string{"low", "medium", "high", "xhigh", "max"}
 	if allowed == "effortLevel" && !slices.Contains(levels, *value) {
-		return nil, refuse("", "update_settings: effortLevel must be one of %s", strings.Join(levels, ", "))
+		return nil, newCodedError("", "update_settings: effortLevel must be one of %s", strings.Join(levels, ", "))
 	}
 	layer, _ := settings.LayerOf(req.Source)
 	if !s.set.prefs().Sources().Has(layer) {
-		return nil, refuse("", "update_settings: the %s source is disabled for this session (--setting-sources)", req.Source)
+		return nil, newCodedError("", "update_settings: the %s source is disabled for this session (--setting-sources)", req.Source)
 	}
 	path, err := settings.Set(s.set.prefs(), layer, allowed, *value)
 	if path != "" {
@@ -103,7 +103,7 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("update_settings: %w", err)
 	}
-	adopt, err := s.adopt(prefs)
+	adopt, err := s.prepareSettings(prefs)
 	if err != nil {
 		return nil, fmt.Errorf("update_settings: %w", err)
 	}
@@ -119,12 +119,12 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 // setServerMode limits the permission mode for one MCP server.
 func (s *server) setServerMode(req *wire.SetMCPPermissionModeOverride) (any, error) {
 	if req.ServerName == "" {
-		return nil, refuse("", "set_mcp_permission_mode_override: serverName must be a string")
+		return nil, newCodedError("", "set_mcp_permission_mode_override: serverName must be a string")
 	}
 	switch req.Mode {
 	case "", wire.ModeDefault, wire.ModeAuto:
 	default:
-		return nil, refuse("", "set_mcp_permission_mode_override: mode must be 'default', 'auto' or null")
+		return nil, newCodedError("", "set_mcp_permission_mode_override: mode must be 'default', 'auto' or null")
 	}
 	s.conv.SetServerMode(req.ServerName, req.Mode)
 	r := &wire.SetMCPPermissionModeOverrideResponse{}
@@ -274,15 +274,15 @@ func (s *server) suggestFiles(ctx context.Context, req *wire.FileSuggestions) (a
 // separate working directory.
 func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 	if req.Directory == "" {
-		return nil, refuse("", "register_repo_root: target path could not be resolved")
+		return nil, newCodedError("", "register_repo_root: target path could not be resolved")
 	}
 	dir := s.set.absolute([]string{req.Directory})[0]
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return nil, refuse("", "register_repo_root: target path could not be resolved")
+		return nil, newCodedError("", "register_repo_root: target path could not be resolved")
 	}
 	if info, err := os.Stat(real); err != nil || !info.IsDir() {
-		return nil, refuse("", "register_repo_root: %s is not a directory", dir)
+		return nil, newCodedError("", "register_repo_root: %s is not a directory", dir)
 	}
 	allowed := append([]string{s.set.cfg.Cwd}, s.set.absolute(s.set.flags.AddDirs)...)
 	below := false
@@ -293,16 +293,16 @@ func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 		}
 		switch {
 		case real == realRoot && root == s.set.cfg.Cwd:
-			return nil, refuse("", "register_repo_root: %s is the session's working directory, which is already registered; pass the cloned repo's own directory instead", dir)
+			return nil, newCodedError("", "register_repo_root: %s is the session's working directory, which is already registered; pass the cloned repo's own directory instead", dir)
 		case files.Within(realRoot, real) && real != realRoot:
 			below = true
 		}
 	}
 	if slices.Contains(s.conv.Roots(), dir) {
-		return nil, refuse("", "register_repo_root: %s is already a registered working directory", req.Directory)
+		return nil, newCodedError("", "register_repo_root: %s is already a registered working directory", req.Directory)
 	}
 	if !below {
-		return nil, refuse("", "register_repo_root: %s is not a subdirectory of the session's working directory or of a launch-time --add-dir root", dir)
+		return nil, newCodedError("", "register_repo_root: %s is not a subdirectory of the session's working directory or of a launch-time --add-dir root", dir)
 	}
 	s.conv.Apply(&wire.PermissionUpdate{Type: wire.UpdateAddDirectories, Directories: []string{dir}, Destination: wire.DestinationSession})
 	if req.ReloadClaudeMD || req.ReloadPlugins || req.ReloadSkills {

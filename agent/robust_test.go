@@ -268,7 +268,7 @@ func TestManySessions(t *testing.T) {
 		if c == nil {
 			continue
 		}
-		ids[c.Init().SessionID] = true
+		ids[c.LastInit().SessionID] = true
 		wg.Go(func() {
 			if err := c.Close(); err != nil {
 				t.Error(err)

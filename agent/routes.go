@@ -88,7 +88,7 @@ var routes = sync.OnceValue(func() map[string]route {
 
 		byReader(func(_ *server, req *wire.SetHasSubscribers) (any, error) {
 			if req.Extra["has_subscribers"] != nil {
-				return nil, refuse("", "set_has_subscribers: has_subscribers must be true, false or null")
+				return nil, newCodedError("", "set_has_subscribers: has_subscribers must be true, false or null")
 			}
 			return nil, nil
 		}),
@@ -124,7 +124,7 @@ var routes = sync.OnceValue(func() map[string]route {
 		byOwner(func(s *server, req *wire.RewindFiles) (any, error) {
 			r, err := s.conv.Rewind(req.UserMessageID, req.DryRun)
 			if err != nil {
-				return nil, refuse("", "%v", err)
+				return nil, newCodedError("", "%v", err)
 			}
 			return r, nil
 		}),
@@ -138,7 +138,7 @@ var routes = sync.OnceValue(func() map[string]route {
 		}),
 		byOwner(func(s *server, req *wire.ApplyFlagSettings) (any, error) {
 			if req.Settings == nil {
-				return nil, refuse("", "apply_flag_settings: settings must be an object")
+				return nil, newCodedError("", "apply_flag_settings: settings must be an object")
 			}
 			return nil, s.applySettings(req.Settings)
 		}),
@@ -157,7 +157,7 @@ var routes = sync.OnceValue(func() map[string]route {
 		}),
 		byOwner(func(s *server, req *wire.RenameSession) (any, error) {
 			if strings.TrimSpace(req.Title) == "" {
-				return nil, refuse("", "rename_session: title must not be empty")
+				return nil, newCodedError("", "rename_session: title must not be empty")
 			}
 			return nil, s.conv.Rename(req.Title)
 		}),
@@ -198,7 +198,7 @@ var routes = sync.OnceValue(func() map[string]route {
 		later(only(func(ctx context.Context, s *server, req *wire.MCPCall) (any, error) { return s.callServer(ctx, req) })),
 		later(func(s *server, req *wire.MCPReadResource) (func(context.Context) (any, error), error) {
 			if !strings.HasPrefix(req.URI, "ui://") {
-				return nil, refuse("", "mcp_read_resource: uri must use the ui:// scheme")
+				return nil, newCodedError("", "mcp_read_resource: uri must use the ui:// scheme")
 			}
 			return func(ctx context.Context) (any, error) { return s.mcp.ReadResource(ctx, req.ServerName, req.URI) }, nil
 		}),
@@ -232,7 +232,7 @@ func (s *server) control(m *wire.ControlRequest) {
 		s.respond(m.RequestID, nil, errNotSpare)
 		return
 	}
-	s.respond(m.RequestID, nil, refuse("unsupported_request", "Unsupported control request subtype: %s", name))
+	s.respond(m.RequestID, nil, newCodedError("unsupported_request", "Unsupported control request subtype: %s", name))
 }
 
 // interrupt interrupts the running turn. It first stops the turn, then cancels its
@@ -248,7 +248,7 @@ func (s *server) interrupt(id string, req *wire.Interrupt) {
 func (s *server) stopTurn() {
 	s.conv.Stop()
 	s.mcp.CancelQuestions()
-	s.withdraw()
+	s.cancelEnded()
 }
 
 // setMode changes the permission mode. The response is sent before the message about the
@@ -265,7 +265,7 @@ func (s *server) setMode(id string, req *wire.SetPermissionMode) {
 // setThinking limits how much the model reasons.
 func (s *server) setThinking(req *wire.SetMaxThinkingTokens) (any, error) {
 	if raw, ok := req.Extra["max_thinking_tokens"]; ok && string(raw) != "null" {
-		return nil, refuse("", "set_max_thinking_tokens: max_thinking_tokens must be a number")
+		return nil, newCodedError("", "set_max_thinking_tokens: max_thinking_tokens must be a number")
 	}
 	display := string(req.ThinkingDisplay)
 	if display == "" {
@@ -289,7 +289,7 @@ func (s *server) endSession(id string) {
 func (s *server) taskOutput(req *wire.GetTaskOutput) (any, error) {
 	task, ok := s.set.env.Tasks().Get(req.TaskID)
 	if !ok {
-		return nil, refuse("", "get_task_output: no shell or Monitor task with that task_id in this session")
+		return nil, newCodedError("", "get_task_output: no shell or Monitor task with that task_id in this session")
 	}
 	out := task.Output(8 << 10)
 	return &wire.GetTaskOutputResponse{Output: out.Text, TotalBytes: out.Total, Truncated: out.Truncated}, nil
@@ -298,7 +298,7 @@ func (s *server) taskOutput(req *wire.GetTaskOutput) (any, error) {
 // stopTask stops a task. The message about its end comes before the response.
 func (s *server) stopTask(req *wire.StopTask) (func(context.Context) (any, error), error) {
 	if req.TaskID == "" {
-		return nil, refuse("", "stop_task: task_id must be a string")
+		return nil, newCodedError("", "stop_task: task_id must be a string")
 	}
 	return func(context.Context) (any, error) {
 		s.set.env.Tasks().Stop(req.TaskID)
@@ -311,11 +311,11 @@ func (s *server) stopTask(req *wire.StopTask) (func(context.Context) (any, error
 // plugins.
 func (s *server) reloadPlugins(req *wire.ReloadPlugins) (any, error) {
 	if req.RefuseIfBusy && s.conv.Busy() {
-		return nil, refuse("reload_plugins_busy", "reload_plugins: a turn is running")
+		return nil, newCodedError("reload_plugins_busy", "reload_plugins: a turn is running")
 	}
 	var more []*wire.PluginConfig
 	if len(req.AddPlugins) > 0 && json.Unmarshal(req.AddPlugins, &more) != nil {
-		return nil, refuse("invalid_request", "reload_plugins: add_plugins must be a list of plugins")
+		return nil, newCodedError("invalid_request", "reload_plugins: add_plugins must be a list of plugins")
 	}
 	before := s.conv.Commands()
 	s.addPlugins(more)

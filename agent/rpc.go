@@ -55,7 +55,7 @@ func ServeRPC(ctx context.Context, cfg Config, args []string, stdin io.Reader, s
 	}()
 	code := run(ctx, &cfg, flags, in, e, stderr)
 	in.Close() // do not block a reader
-	e.abandon()
+	e.failRemaining()
 	select {
 	case err := <-read:
 		if err != nil && code == 0 {
@@ -126,8 +126,8 @@ func (e *envelope) write(v any) error {
 	return err
 }
 
-// begin counts a request that has to be answered.
-func (e *envelope) begin(req rpcRequest) {
+// countRequest counts a request that has to be answered.
+func (e *envelope) countRequest(req rpcRequest) {
 	if req.batch != nil && len(req.id) > 0 {
 		e.mu.Lock()
 		req.batch.open++
@@ -164,17 +164,17 @@ func (e *envelope) close(b *rpcBatch, m *rpcMessage) error {
 	return e.write(b.answers)
 }
 
-// refuse rejects a message, even if its sender is unknown.
-func (e *envelope) refuse(req rpcRequest, code int, format string, args ...any) error {
+// rejectRequest rejects a message, even if its sender is unknown.
+func (e *envelope) rejectRequest(req rpcRequest, code int, format string, args ...any) error {
 	if len(req.id) == 0 {
 		req.id = json.RawMessage("null")
 	}
-	e.begin(req)
-	return e.fail(req, code, format, args...)
+	e.countRequest(req)
+	return e.respondError(req, code, format, args...)
 }
 
-// fail answers a request that was counted with an error.
-func (e *envelope) fail(req rpcRequest, code int, format string, args ...any) error {
+// respondError answers a request that was counted with an error.
+func (e *envelope) respondError(req rpcRequest, code int, format string, args ...any) error {
 	return e.reply(req, &rpcMessage{Error: &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}})
 }
 
@@ -193,7 +193,7 @@ func (e *envelope) read(r io.Reader) error {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		e.refuse(rpcRequest{}, rpcInvalidRequest, "a message has more than %d MB: nothing more is read", maxRPCLine>>20)
+		e.rejectRequest(rpcRequest{}, rpcInvalidRequest, "a message has more than %d MB: nothing more is read", maxRPCLine>>20)
 		return lines.Err()
 	}
 	return nil
@@ -207,11 +207,11 @@ func (e *envelope) handleBatch(line []byte) error {
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(line, &list); err != nil {
-		e.refuse(rpcRequest{}, rpcParseError, "the line is not JSON: %v", err)
+		e.rejectRequest(rpcRequest{}, rpcParseError, "the line is not JSON: %v", err)
 		return nil
 	}
 	if len(list) == 0 {
-		e.refuse(rpcRequest{}, rpcInvalidRequest, "the batch is empty")
+		e.rejectRequest(rpcRequest{}, rpcInvalidRequest, "the batch is empty")
 		return nil
 	}
 	b := &rpcBatch{open: 1}
@@ -235,32 +235,32 @@ func (e *envelope) handleMessage(line []byte, b *rpcBatch) error {
 	}
 	if err := json.Unmarshal(line, &m); err != nil {
 		if json.Valid(line) {
-			e.refuse(rpcRequest{batch: b}, rpcInvalidRequest, "the line is not a JSON-RPC message: %v", err)
+			e.rejectRequest(rpcRequest{batch: b}, rpcInvalidRequest, "the line is not a JSON-RPC message: %v", err)
 		} else {
-			e.refuse(rpcRequest{batch: b}, rpcParseError, "the line is not JSON: %v", err)
+			e.rejectRequest(rpcRequest{batch: b}, rpcParseError, "the line is not JSON: %v", err)
 		}
 		return nil
 	}
 	req := rpcRequest{id: m.ID, batch: b}
 	if len(m.ID) > 0 && (m.ID[0] == '{' || m.ID[0] == '[' || m.ID[0] == 't' || m.ID[0] == 'f') {
-		e.refuse(rpcRequest{batch: b}, rpcInvalidRequest, "id must be a string or a number")
+		e.rejectRequest(rpcRequest{batch: b}, rpcInvalidRequest, "id must be a string or a number")
 		return nil
 	}
 	if m.Version == nil || *m.Version != "2.0" {
-		e.refuse(req, rpcInvalidRequest, `the member jsonrpc is not "2.0"`)
+		e.rejectRequest(req, rpcInvalidRequest, `the member jsonrpc is not "2.0"`)
 		return nil
 	}
 	if m.Method == nil {
 		if m.Result == nil && m.Error == nil {
-			e.refuse(req, rpcInvalidRequest, "the message has no method")
+			e.rejectRequest(req, rpcInvalidRequest, "the message has no method")
 			return nil
 		}
 		return e.forwardAnswer(m.ID, m.Result, m.Error)
 	}
-	e.begin(req)
+	e.countRequest(req)
 	var params map[string]json.RawMessage
 	if len(m.Params) > 0 && json.Unmarshal(m.Params, &params) != nil {
-		e.fail(req, rpcInvalidParams, "params is not an object")
+		e.respondError(req, rpcInvalidParams, "params is not an object")
 		return nil
 	}
 	if *m.Method == "run" {
@@ -274,18 +274,18 @@ func (e *envelope) run(req rpcRequest, params map[string]json.RawMessage) error 
 	prompt := params["prompt"]
 	var content wire.Content
 	if len(prompt) == 0 || prompt[0] != '"' && prompt[0] != '[' || json.Unmarshal(prompt, &content) != nil || len(content.All()) == 0 {
-		e.fail(req, rpcInvalidParams, "run: prompt must be a text or a list of content blocks")
+		e.respondError(req, rpcInvalidParams, "run: prompt must be a text or a list of content blocks")
 		return nil
 	}
 	m := wire.Prompt(content)
 	m.UUID = session.NewID()
 	if raw := params["uuid"]; raw != nil && (json.Unmarshal(raw, &m.UUID) != nil || m.UUID == "") {
-		e.fail(req, rpcInvalidParams, "run: uuid must be a string")
+		e.respondError(req, rpcInvalidParams, "run: uuid must be a string")
 		return nil
 	}
 	line, err := wire.Encode(m)
 	if err != nil {
-		e.fail(req, rpcInvalidParams, "run: %v", err)
+		e.respondError(req, rpcInvalidParams, "run: %v", err)
 		return nil
 	}
 	e.mu.Lock()
@@ -295,7 +295,7 @@ func (e *envelope) run(req rpcRequest, params map[string]json.RawMessage) error 
 	}
 	e.mu.Unlock()
 	if twice {
-		e.fail(req, rpcInvalidParams, "run: another run has the uuid %s", m.UUID)
+		e.respondError(req, rpcInvalidParams, "run: another run has the uuid %s", m.UUID)
 		return nil
 	}
 	return e.toAgent(line)
@@ -310,7 +310,7 @@ func (e *envelope) control(req rpcRequest, method string, params map[string]json
 	own := session.NewID()
 	line, err := json.Marshal(map[string]any{"type": "control_request", "request_id": own, "request": params})
 	if err != nil {
-		e.fail(req, rpcInvalidParams, "%s: %v", method, err)
+		e.respondError(req, rpcInvalidParams, "%s: %v", method, err)
 		return nil
 	}
 	if method == "cancel_async_message" {
@@ -342,18 +342,18 @@ func (e *envelope) forwardAnswer(id, result json.RawMessage, failure *rpcError) 
 func (e *envelope) toAgent(line []byte) error {
 	_, err := e.agent.Write(append(line, '\n'))
 	if err != nil {
-		e.abandon()
+		e.failRemaining()
 	}
 	return err
 }
 
 // Write handles lines of the agent.
 func (e *envelope) Write(p []byte) (int, error) {
-	err := e.lines.each(p, func(m wire.Message, line []byte) error {
+	err := e.lines.eachMessage(p, func(m wire.Message, line []byte) error {
 		line = bytes.Clone(line)
 		switch m := m.(type) {
 		case *wire.ControlRequest:
-			return e.ask(m, line)
+			return e.forwardRequest(m, line)
 		case *wire.ControlCancelRequest:
 			return e.send(&rpcMessage{Method: "cancel_request", Params: map[string]string{"id": m.RequestID}})
 		case *wire.ControlResponse:
@@ -364,15 +364,15 @@ func (e *envelope) Write(p []byte) (int, error) {
 			if err := e.send(&rpcMessage{Method: "message", Params: json.RawMessage(line)}); err != nil {
 				return err
 			}
-			return e.finish(m.UserMessageUUIDs, line)
+			return e.answerRuns(m.UserMessageUUIDs, line)
 		}
 		return e.send(&rpcMessage{Method: "message", Params: json.RawMessage(line)})
 	})
 	return len(p), err
 }
 
-// ask forwards a request of the agent.
-func (e *envelope) ask(m *wire.ControlRequest, line []byte) error {
+// forwardRequest forwards a request of the agent.
+func (e *envelope) forwardRequest(m *wire.ControlRequest, line []byte) error {
 	var has struct {
 		Request map[string]json.RawMessage `json:"request"`
 	}
@@ -384,8 +384,8 @@ func (e *envelope) ask(m *wire.ControlRequest, line []byte) error {
 	return e.send(&rpcMessage{ID: id, Method: m.Request.Subtype(), Params: has.Request})
 }
 
-// finish answers the runs whose prompts a turn has answered.
-func (e *envelope) finish(prompts []string, result json.RawMessage) error {
+// answerRuns answers the runs whose prompts a turn has answered.
+func (e *envelope) answerRuns(prompts []string, result json.RawMessage) error {
 	for _, uuid := range prompts {
 		e.mu.Lock()
 		req, ok := e.runs[uuid]
@@ -453,18 +453,18 @@ func (e *envelope) endUnstartedRun(uuid string) {
 	delete(e.runs, uuid)
 	e.mu.Unlock()
 	if ok {
-		e.fail(req, rpcCancelled, "the prompt was cancelled before its turn started")
+		e.respondError(req, rpcCancelled, "the prompt was cancelled before its turn started")
 	}
 }
 
-// abandon answers the remaining requests with an error.
-func (e *envelope) abandon() {
+// failRemaining answers the remaining requests with an error.
+func (e *envelope) failRemaining() {
 	e.mu.Lock()
 	left := slices.AppendSeq(slices.Collect(maps.Values(e.runs)), maps.Values(e.asked))
 	clear(e.runs)
 	clear(e.asked)
 	e.mu.Unlock()
 	for _, req := range left {
-		e.fail(req, rpcInternal, "the agent ended before it answered")
+		e.respondError(req, rpcInternal, "the agent ended before it answered")
 	}
 }

@@ -136,7 +136,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 // A lineWriter splits what is written to it into messages.
 type lineWriter struct{ rest []byte }
 
-func (l *lineWriter) each(p []byte, f func(wire.Message, []byte) error) error {
+func (l *lineWriter) eachMessage(p []byte, f func(wire.Message, []byte) error) error {
 	l.rest = append(l.rest, p...)
 	for {
 		i := strings.IndexByte(string(l.rest), '\n')
@@ -177,7 +177,7 @@ type jsonPrinter struct {
 }
 
 func (j *jsonPrinter) Write(p []byte) (int, error) {
-	err := j.each(p, func(m wire.Message, line []byte) error {
+	err := j.eachMessage(p, func(m wire.Message, line []byte) error {
 		r, ended := m.(*wire.Result)
 		if _, ok := m.(*wire.KeepAlive); ok {
 			return nil
@@ -215,7 +215,7 @@ type textPrinter struct {
 }
 
 func (t *textPrinter) Write(p []byte) (int, error) {
-	err := t.each(p, func(m wire.Message, _ []byte) error {
+	err := t.eachMessage(p, func(m wire.Message, _ []byte) error {
 		reportRetry(t.stderr, m)
 		r, ok := m.(*wire.Result)
 		if !ok {

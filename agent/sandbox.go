@@ -49,7 +49,7 @@ func (set *setup) startSandbox() error {
 // first tool call begins that is not read-only.
 func (set *setup) makeWall() {
 	opts := sandbox.WallOptions{Home: set.cfg.Home, Path: set.vars["PATH"], Hide: set.cfg.secrets(),
-		Expected: set.offered("Bash") && (set.cfg.Tools == nil || slices.ContainsFunc(set.cfg.Tools, func(t tool.Tool) bool { return t.Spec().Name == "Bash" }))}
+		Expected: set.offersTool("Bash") && (set.cfg.Tools == nil || slices.ContainsFunc(set.cfg.Tools, func(t tool.Tool) bool { return t.Spec().Name == "Bash" }))}
 	if file := set.vars["GIT_CONFIG_GLOBAL"]; file != "" {
 		opts.GitConfig = append(opts.GitConfig, file)
 	}

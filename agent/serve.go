@@ -239,7 +239,7 @@ func (s *server) run(ctx context.Context) (crash any) {
 // cutOff prevents anything more from being written or sent, so that another agent can continue the
 // turn.
 func (s *server) cutOff() {
-	s.out.end()
+	s.out.stopAccepting()
 	s.set.sealed.Store(true)
 }
 
@@ -279,10 +279,10 @@ func (s *server) sendMessage(m wire.Message) {
 
 // Emit sends a message to the host. If it cannot be encoded, an error report is sent instead.
 func (s *server) Emit(m wire.Message) {
-	if p, ok := m.(*wire.ToolProgress); ok && p.Output != "" && !s.toolOutput.Load() || s.withheld(m) {
+	if p, ok := m.(*wire.ToolProgress); ok && p.Output != "" && !s.toolOutput.Load() || s.withholds(m) {
 		return
 	}
-	if err := s.out.put(m); err != nil {
+	if err := s.out.send(m); err != nil {
 		s.unencoded(m, err)
 	}
 	if _, ok := m.(*wire.Init); ok {
@@ -314,12 +314,12 @@ func (s *server) afterFirstInit() {
 func (s *server) sendNotice(text string) {
 	m := &wire.Informational{Content: text, Level: "warning"}
 	engine.Stamp(m, s.set.sessionID)
-	s.out.put(m)
+	s.out.send(m)
 }
 
-// notice reports a text once, on standard error and, after the first init, to the host. It is
+// reportNotice reports a text once, on standard error and, after the first init, to the host. It is
 // called by the goroutine that owns the conversation.
-func (s *server) notice(text string) {
+func (s *server) reportNotice(text string) {
 	if text == "" || slices.Contains(s.set.notices, text) {
 		return
 	}
@@ -343,7 +343,7 @@ func (s *server) unencoded(m wire.Message, err error) {
 		report = &wire.Informational{Content: fmt.Sprintf("A message of the type %s cannot be encoded: %v", kind, err), Level: "error"}
 		engine.Stamp(report, s.set.sessionID)
 	}
-	s.out.put(report)
+	s.out.send(report)
 }
 
 func (s *server) noise() { s.heard.Store(time.Now().UnixNano()) }
@@ -359,7 +359,7 @@ func (s *server) keepAlive() (stop func()) {
 		<-begun
 		left := silence - time.Since(time.Unix(0, s.heard.Load()))
 		if left <= 0 && !over.Load() {
-			s.out.put(&wire.KeepAlive{})
+			s.out.send(&wire.KeepAlive{})
 			s.noise()
 			left = silence
 		}
@@ -444,18 +444,18 @@ func (s *server) read(lines *wire.Reader) error {
 func (s *server) handleResponse(m *wire.ControlResponse) {
 	s.mu.Lock()
 	ch := s.pending[m.Response.RequestID]
-	s.forget(m.Response.RequestID)
+	s.removeRequest(m.Response.RequestID)
 	s.mu.Unlock()
 	if s.set.flags.ReplayUsers {
-		s.out.put(m)
+		s.out.send(m)
 	}
 	if ch != nil {
 		ch <- reply{r: &m.Response}
 	}
 }
 
-// forget removes a request of ours. The caller holds mu.
-func (s *server) forget(id string) {
+// removeRequest removes a request of ours. The caller holds mu.
+func (s *server) removeRequest(id string) {
 	delete(s.pending, id)
 	for i, r := range s.asked {
 		if r.RequestID == id {
@@ -477,16 +477,16 @@ func (s *server) hostGone() {
 	s.asked = nil
 }
 
-// withdraw cancels the requests whose context has ended. It returns when all cancel messages were
+// cancelEnded cancels the requests whose context has ended. It returns when all cancel messages were
 // sent to the host.
-func (s *server) withdraw() {
+func (s *server) cancelEnded() {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	s.mu.Lock()
 	var ended []sentRequest
 	for _, r := range slices.Clone(s.asked) {
 		if r.ctx.Err() != nil {
-			s.forget(r.RequestID)
+			s.removeRequest(r.RequestID)
 			ended = append(ended, r)
 		}
 	}
@@ -506,7 +506,7 @@ func (s *server) failHooks(err error) {
 	for _, r := range slices.Clone(s.asked) {
 		if _, ok := r.Request.(*wire.HookCallback); ok {
 			s.pending[r.RequestID] <- reply{err: err}
-			s.forget(r.RequestID)
+			s.removeRequest(r.RequestID)
 		}
 	}
 }
@@ -555,7 +555,7 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 		}
 		return nil, fmt.Errorf("the host answered with the unknown subtype %q", got.r.Subtype)
 	case <-ctx.Done():
-		s.withdraw()
+		s.cancelEnded()
 		return nil, context.Cause(ctx)
 	}
 }
@@ -564,7 +564,7 @@ func (s *server) requestSent(ctx context.Context, req wire.Request, sent func())
 func (s *server) send(ctx context.Context, m *wire.ControlRequest) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	sent, err := s.out.putUnless(ctx.Done(), m)
+	sent, err := s.out.sendUnless(ctx.Done(), m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !sent || err != nil {
@@ -625,6 +625,6 @@ type codedError struct{ code, text string }
 
 func (e *codedError) Error() string { return e.text }
 
-func refuse(code, format string, args ...any) error {
+func newCodedError(code, format string, args ...any) error {
 	return &codedError{code, fmt.Sprintf(format, args...)}
 }

@@ -33,7 +33,7 @@ func (s *server) newManager() *mcp.Manager {
 		Host: s.toServer, Elicit: s.elicit, Hidden: set.hidden,
 		Env: set.cfg.Environ, Dir: set.projectRoot(), Sandbox: set.sandbox, Version: set.cfg.OwnVersion, Logger: set.cfg.Logger,
 		OnChange:       s.serversChanged,
-		Elicited:       s.elicited,
+		Elicited:       s.notifyElicited,
 		Logins:         set.logins(),
 		NoWait:         isOn(set.vars["MCP_CONNECTION_NONBLOCKING"]),
 		ConnectTimeout: time.Duration(number("MCP_TIMEOUT")) * time.Millisecond,
@@ -79,8 +79,8 @@ type serverNews struct {
 	tell  sync.WaitGroup
 }
 
-// begin starts f in a goroutine if the conversation runs. The caller holds mu.
-func (n *serverNews) begin(f func()) bool {
+// startNews starts f in a goroutine if the conversation runs. The caller holds mu.
+func (n *serverNews) startNews(f func()) bool {
 	if n.on {
 		n.tell.Go(f)
 	}
@@ -93,7 +93,7 @@ func (s *server) serversChanged() {
 	defer s.news.mu.Unlock()
 	s.news.fresh = true
 	if !s.news.busy {
-		s.news.busy = s.news.begin(s.tellServers)
+		s.news.busy = s.news.startNews(s.tellServers)
 	}
 }
 
@@ -108,14 +108,14 @@ func (s *server) watchServers() (end func()) {
 	defer n.mu.Unlock()
 	n.on = true
 	if n.fresh {
-		n.busy = n.begin(s.tellServers)
+		n.busy = n.startNews(s.tellServers)
 	}
 	stop := func() bool { return false }
 	if s.printsServers() {
 		stop = time.AfterFunc(slowServer, func() {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			n.begin(func() { s.reportServers(true) })
+			n.startNews(func() { s.reportServers(true) })
 		}).Stop
 	}
 	return func() {
@@ -226,7 +226,7 @@ func (s *server) checkPromptTool(name string) error {
 			return nil
 		}
 	}
-	if slices.ContainsFunc(s.mcp.Init(), func(srv *wire.InitMCPServer) bool { return srv.Status == string(wire.MCPPending) }) {
+	if slices.ContainsFunc(s.mcp.InitServers(), func(srv *wire.InitMCPServer) bool { return srv.Status == string(wire.MCPPending) }) {
 		return nil
 	}
 	return fmt.Errorf("Error: --permission-prompt-tool %s: %w. The tools of MCP servers are: %s", name, errNoPromptTool, cmp.Or(strings.Join(have, ", "), "none"))
@@ -285,9 +285,9 @@ func (s *server) elicit(ctx context.Context, q *wire.Elicitation) (*wire.ElicitR
 	})
 }
 
-// elicited notifies the host that a question was answered on a page of an MCP server. It does not
+// notifyElicited notifies the host that a question was answered on a page of an MCP server. It does not
 // wait for a response.
-func (s *server) elicited(server, id string) {
+func (s *server) notifyElicited(server, id string) {
 	s.sendMessage(&wire.ElicitationComplete{MCPServerName: server, ElicitationID: id})
 }
 
@@ -325,7 +325,7 @@ func (s *server) setServers(req *wire.Initialize) map[string]string {
 		if cfg := req.SDKMCPServerConfigs[name]; cfg != nil {
 			srv.Config.Timeout, srv.Config.Tools, srv.Config.AlwaysLoad, srv.Config.Extra = cfg.Timeout, cfg.Tools, cfg.AlwaysLoad, cfg.Extra
 		}
-		if !s.set.admits(name, srv.Config) {
+		if !s.set.allowsServer(name, srv.Config) {
 			fmt.Fprintf(s.stderr, "Warning: the MCP server %s is left out: %s\n", name, notAdmitted)
 			continue
 		}
@@ -356,7 +356,7 @@ func checkDynamic(req *wire.MCPSetServers) error {
 func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(context.Context) (*wire.MCPSetServersResponse, error) {
 	admitted, refused := map[string]*wire.MCPServerConfig{}, []string{}
 	for name, cfg := range servers {
-		if cfg != nil && !s.set.admits(name, cfg) {
+		if cfg != nil && !s.set.allowsServer(name, cfg) {
 			refused = append(refused, name)
 			continue
 		}
@@ -377,8 +377,8 @@ func (s *server) setDynamic(servers map[string]*wire.MCPServerConfig) func(conte
 
 const notAdmitted = "the settings do not allow this server (allowedMcpServers, deniedMcpServers)"
 
-// admits reports whether the settings allow an MCP server.
-func (set *setup) admits(name string, cfg *wire.MCPServerConfig) bool {
+// allowsServer reports whether the settings allow an MCP server.
+func (set *setup) allowsServer(name string, cfg *wire.MCPServerConfig) bool {
 	raw, _ := json.Marshal(cfg)
 	return set.prefs().Admits(name, raw)
 }
@@ -483,7 +483,7 @@ func (set *setup) loadServers() error {
 // take precedence. The environment of a project's server contains no credentials.
 func (set *setup) loadProjectServers() {
 	set.servers = slices.DeleteFunc(set.servers, func(srv mcp.Server) bool {
-		if set.admits(srv.Name, srv.Config) {
+		if set.allowsServer(srv.Name, srv.Config) {
 			return false
 		}
 		set.notices = append(set.notices, fmt.Sprintf("the MCP server %s is left out: %s", srv.Name, notAdmitted))

@@ -245,12 +245,12 @@ func (set *setup) tools() []tool.Tool {
 	}
 	return slices.DeleteFunc(all, func(t tool.Tool) bool {
 		spec := t.Spec()
-		return !set.offered(append([]string{spec.Name}, spec.Aliases...)...)
+		return !set.offersTool(append([]string{spec.Name}, spec.Aliases...)...)
 	})
 }
 
-// offered reports whether the flags allow the model a tool, by any of its names.
-func (set *setup) offered(names ...string) bool {
+// offersTool reports whether the flags allow the model a tool, by any of its names.
+func (set *setup) offersTool(names ...string) bool {
 	named := func(list []string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(list, n) })
 	}
@@ -267,7 +267,7 @@ func (set *setup) questions(asks bool) []string {
 	if !asks {
 		return nil
 	}
-	return slices.DeleteFunc(engine.QuestionTools(), func(name string) bool { return !set.offered(name) })
+	return slices.DeleteFunc(engine.QuestionTools(), func(name string) bool { return !set.offersTool(name) })
 }
 
 // environment returns the environment of tools. Credentials are not passed to commands.
@@ -409,7 +409,7 @@ func (set *setup) conversation(host engine.Host, servers *mcp.Manager) (*engine.
 			NoBackground: set.noBackground(),
 		},
 		PermissionConfig: engine.PermissionConfig{
-			Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.keep, Refresh: set.refresh,
+			Policy: rules, Mode: set.mode(), AllowBypass: set.bypassAllowed(), FixedAllows: set.prefs().ManagedRulesOnly(), Keep: set.saveRules, Refresh: set.refresh,
 			NoPrompts: f.NoPrompts || set.prefs().Bool("permissions", "denyInsteadOfPrompting"),
 		},
 		ContextConfig: engine.ContextConfig{

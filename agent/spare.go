@@ -212,9 +212,9 @@ func (s *server) acceptClaim() {
 	})
 }
 
-// withheld reports whether a message is the response to a repeated request. That to initialize is
+// withholds reports whether a message is the response to a repeated request. That to initialize is
 // kept for the response to the claim.
-func (s *server) withheld(m wire.Message) bool {
+func (s *server) withholds(m wire.Message) bool {
 	r, ok := m.(*wire.ControlResponse)
 	if !ok {
 		return false

@@ -71,7 +71,7 @@ func (set *setup) loadUserServers() {
 			if has(set.servers, srv.Name) || has(set.userServers, srv.Name) || !local && has(set.projectServers, srv.Name) || srv.Config.Type == "sdk" {
 				continue
 			}
-			if !set.admits(srv.Name, srv.Config) {
+			if !set.allowsServer(srv.Name, srv.Config) {
 				set.notices = append(set.notices, fmt.Sprintf("the MCP server %s is left out: %s", srv.Name, notAdmitted))
 				continue
 			}

@@ -43,7 +43,7 @@ func (set *setup) tuning() engine.Tuning {
 		ToolSearch:     set.toolSearch(),
 		StopBlocks:     set.number("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"),
 		PromptTool:     set.promptTool(),
-		Worktrees:      set.offered("EnterWorktree") && set.cfg.Cwd != "",
+		Worktrees:      set.offersTool("EnterWorktree") && set.cfg.Cwd != "",
 	}
 }
 
@@ -125,7 +125,7 @@ func (set *setup) bashLimits() *bash.Options {
 	opts := bash.Options{
 		Timeout:    time.Duration(set.number("BASH_DEFAULT_TIMEOUT_MS")) * time.Millisecond,
 		MaxTimeout: time.Duration(set.number("BASH_MAX_TIMEOUT_MS")) * time.Millisecond,
-		NoTasks:    !set.offered("TaskOutput") || !set.offered("TaskStop"),
+		NoTasks:    !set.offersTool("TaskOutput") || !set.offersTool("TaskStop"),
 		MaxOutput:  int(min(set.number("BASH_MAX_OUTPUT_LENGTH"), 150_000)),
 	}
 	opts.NoBackground = set.noBackground()

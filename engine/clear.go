@@ -28,7 +28,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 		var err error
 		if next.Log, err = c.cfg.NewLog(id); err != nil {
 			c.rec.Emit(c.init(t))
-			return c.complained(t, "clear", "clear", args, "Error: the new session cannot be begun, so nothing was cleared: "+err.Error())
+			return c.failCommand(t, "clear", "clear", args, "Error: the new session cannot be begun, so nothing was cleared: "+err.Error())
 		}
 		if err := errors.Join(c.rec.Record(), old.Log.Close()); err != nil {
 			c.runner.Log.Error("the session could not be closed", "error", err)
@@ -48,7 +48,7 @@ func (c *Conversation) clearCommand(t *turn, p *prompt, args string) *ending {
 	}
 	c.compaction.Reset()
 	c.loseContext()
-	c.brief.forget()
+	c.brief.clearPrompts()
 	c.reloadProject() // an agent may have written these files, for example after /init
 	c.makePrefix()
 	c.started = true

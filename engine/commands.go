@@ -287,7 +287,7 @@ func (c *commands) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *ending {
 		}
 		said = append(said, &wire.TextBlock{Text: text})
 		if err == nil {
-			c.grant(cmd.file)
+			c.addCommandRules(cmd.file)
 			p.attached = c.attach(t.ctx, text)
 		}
 	case cmd.from != nil:
@@ -306,7 +306,7 @@ func (c *commands) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *ending {
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
 	}
 	if err != nil {
-		return c.complained(t, "custom", cmd.name, cmd.args, err.Error())
+		return c.failCommand(t, "custom", cmd.name, cmd.args, err.Error())
 	}
 	head := fmt.Sprintf("<command-message>%s</command-message>\n<command-name>/%s</command-name>", cmd.name, cmd.name)
 	if cmd.args != "" {
@@ -326,7 +326,7 @@ func (c *commands) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *ending {
 // next prompt.
 func (c *commands) runForked(t *turn, cmd *slashCommand, text string) *ending {
 	file, agents := cmd.file, c.forkable()
-	c.grant(file)
+	c.addCommandRules(file)
 	var report string
 	var err error
 	c.runWhileServing(func() {
@@ -337,7 +337,7 @@ func (c *commands) runForked(t *turn, cmd *slashCommand, text string) *ending {
 		return c.interrupted(t, "[Request interrupted by user]", "aborted_streaming", cause)
 	}
 	if err != nil {
-		return c.complained(t, "custom", cmd.name, cmd.args, err.Error())
+		return c.failCommand(t, "custom", cmd.name, cmd.args, err.Error())
 	}
 	c.hooks.Inform(fmt.Sprintf("The user ran the command /%s %s in a subagent. Its report:\n%s", cmd.name, cmd.args, report))
 	return c.printed(t, "custom", "", "", report)
@@ -360,8 +360,8 @@ func (c *commands) printed(t *turn, as, name, args, text string) *ending {
 	return c.localOutput(t, as, name, args, text, "stdout", "")
 }
 
-// complained ends a turn whose command failed.
-func (c *commands) complained(t *turn, as, name, args, text string) *ending {
+// failCommand ends a turn whose command failed.
+func (c *commands) failCommand(t *turn, as, name, args, text string) *ending {
 	return c.localOutput(t, as, name, args, text, "stderr", "failed")
 }
 
@@ -382,8 +382,8 @@ func (c *commands) localOutput(t *turn, as, name, args, text, stream, outcome st
 	return &ending{noTurns: true, text: text, localCommand: as, local: true}
 }
 
-// answer emits init and then the output of a command.
-func (c *commands) answer(t *turn, name, args, text string) *ending {
+// answerCommand emits init and then the output of a command.
+func (c *commands) answerCommand(t *turn, name, args, text string) *ending {
 	c.rec.Emit(c.init(t))
 	return c.printed(t, name, name, args, text)
 }
@@ -418,7 +418,7 @@ func (c *commands) contextCommand(t *turn, p *prompt, args string) *ending {
 			fmt.Fprintf(&b, "| %s | %s |\n", s.Name, s.Source)
 		}
 	}
-	return c.answer(t, "context", args, strings.TrimSpace(b.String()))
+	return c.answerCommand(t, "context", args, strings.TrimSpace(b.String()))
 }
 
 // thousands formats a number of tokens.
@@ -462,7 +462,7 @@ func (c *commands) helpCommand(t *turn, p *prompt, args string) *ending {
 			b.WriteString(": " + cmd.Description)
 		}
 	}
-	return c.answer(t, "help", args, b.String())
+	return c.answerCommand(t, "help", args, b.String())
 }
 
 func (c *commands) modelCommand(t *turn, p *prompt, args string) *ending {
@@ -477,11 +477,11 @@ func (c *commands) modelCommand(t *turn, p *prompt, args string) *ending {
 	in, another := c.requests.SwitchInput(args, "command")
 	if another {
 		if err := SwitchRefused(c.runHooks(t, in, in.ToModel)); err != nil {
-			return c.complained(t, "model", "model", args, "Error: "+err.Error())
+			return c.failCommand(t, "model", "model", args, "Error: "+err.Error())
 		}
 	}
 	if _, err := c.setModel(args); err != nil {
-		return c.complained(t, "model", "model", args, "Error: "+err.Error())
+		return c.failCommand(t, "model", "model", args, "Error: "+err.Error())
 	}
 	if another {
 		c.fromHooks = append(c.fromHooks, c.runHooks(t, PostSwitch(in), in.ToModel).ForModel(hook.Above)...)
@@ -497,18 +497,18 @@ func (c *commands) releaseNotesCommand(t *turn, p *prompt, args string) *ending 
 	}
 	text := fmt.Sprintf("This is parley %s, compatible with version %s of the protocol's official command.\n\n", version, c.cfg.Version)
 	if args == "" {
-		return c.answer(t, "release-notes", args, text+strings.TrimSpace(releaseNotes))
+		return c.answerCommand(t, "release-notes", args, text+strings.TrimSpace(releaseNotes))
 	}
 	var versions []string
 	for part := range strings.SplitSeq("\n"+releaseNotes, "\n## ") {
 		name, _, _ := strings.Cut(part, "\n")
 		if name == strings.TrimPrefix(args, "v") {
-			return c.answer(t, "release-notes", args, text+"## "+strings.TrimSpace(part))
+			return c.answerCommand(t, "release-notes", args, text+"## "+strings.TrimSpace(part))
 		}
 		if name != "" {
 			versions = append(versions, name)
 		}
 	}
 	c.rec.Emit(c.init(t))
-	return c.complained(t, "release-notes", "release-notes", args, fmt.Sprintf("There are no notes of a version %s. There are notes of %s.", args, strings.Join(versions, ", ")))
+	return c.failCommand(t, "release-notes", "release-notes", args, fmt.Sprintf("There are no notes of a version %s. There are notes of %s.", args, strings.Join(versions, ", ")))
 }

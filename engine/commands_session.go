@@ -25,7 +25,7 @@ func sessionCommand(name, hint, description string, run func(c *commands, args s
 		text, err := run(c, strings.TrimSpace(args))
 		c.rec.Emit(c.init(t))
 		if err != nil {
-			return c.complained(t, name, name, args, "Error: "+err.Error())
+			return c.failCommand(t, name, name, args, "Error: "+err.Error())
 		}
 		return c.printed(t, name, name, args, text)
 	}}

@@ -70,7 +70,7 @@ func TestLocalCommandIsAnswered(t *testing.T) {
 	c := newCommands()
 	w, _, emitted := newWriter()
 	c.rec = w.rec
-	end := c.complained(&turn{prompts: []*prompt{{m: userPrompt("u1", "")}}}, "model", "model", "x", "Error: no")
+	end := c.failCommand(&turn{prompts: []*prompt{{m: userPrompt("u1", "")}}}, "model", "model", "x", "Error: no")
 	m, ok := emitted()[0].(*wire.Assistant)
 	if !ok || m.UserMessageUUID != "u1" || !strings.Contains(m.LocalCommandSource, "<local-command-stderr>Error: no<") || end.localCommand != "model" || !end.noTurns {
 		t.Errorf("got %+v and %+v", emitted()[0], end)

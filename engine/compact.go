@@ -65,7 +65,7 @@ func (c *Conversation) compactTurn(t *turn) compact.Turn {
 		EmitInit:    func() { c.rec.Emit(c.init(t)) },
 		EmitUser:    func(m *wire.User) { t.userLines++; c.rec.Emit(m) },
 		SendContext: func() error { return c.sendContext(t) },
-		Inform:      func(text string) error { return c.inform(text) },
+		Inform:      func(text string) error { return c.appendNote(text) },
 		SessionHooks: func() []string {
 			if c.sub != nil {
 				return nil
@@ -94,7 +94,7 @@ func (c *Conversation) compactEnding(t *turn, err error) *ending {
 func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	fail := func(text string) *ending {
 		c.rec.Emit(c.init(t))
-		end := c.complained(t, "compact", "compact", args, text)
+		end := c.failCommand(t, "compact", "compact", args, text)
 		end.text = ""
 		return end
 	}
@@ -104,7 +104,7 @@ func (c *Conversation) compactCommand(t *turn, p *prompt, args string) *ending {
 	if len(c.hist.Messages) == 0 {
 		return fail("Error: No messages to compact")
 	}
-	if c.spent() {
+	if c.budgetSpent() {
 		c.rec.Emit(c.init(t))
 		return c.overBudget()
 	}

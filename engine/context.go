@@ -139,7 +139,7 @@ func (c *briefing) sendProject(t *turn) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return c.remind(strings.Join(parts, "\n\n"), paths)
+	return c.appendReminder(strings.Join(parts, "\n\n"), paths)
 }
 
 // MemoryFiles lists the instructions that the model has, with an estimate of their tokens.
@@ -194,8 +194,8 @@ func showInstructions(f *project.File) string {
 	return fmt.Sprintf("Contents of %s (%s):\n\n%s", f.Path, whose, strings.TrimSpace(f.Text))
 }
 
-// remind sends the model a reminder with the contents of files, and records their paths.
-func (c *briefing) remind(text string, paths []string) error {
+// appendReminder sends the model a reminder with the contents of files, and records their paths.
+func (c *briefing) appendReminder(text string, paths []string) error {
 	if paths == nil {
 		paths = []string{}
 	}
@@ -276,7 +276,7 @@ func (c *briefing) sendSkills() error {
 	} else {
 		list = "The skills have changed.\n\n" + list
 	}
-	return c.remind(list, nil)
+	return c.appendReminder(list, nil)
 }
 
 // skills returns the commands that the model may load by itself.
@@ -317,7 +317,7 @@ func newLibrary(c *briefing, agents func() *crew.Tool) library {
 	return library{
 		fork: func(name string) (a *crew.Tool) {
 			c.Do(func() {
-				c.grant(c.projectCommand(name))
+				c.addCommandRules(c.projectCommand(name))
 				a = agents()
 			})
 			return a
@@ -422,7 +422,7 @@ func (c *briefing) shell(ctx context.Context, cmd *project.Command, command stri
 		d, _, _ = c.runner.Decide(tl, input, access, nil)
 	} else {
 		own := *c.view.Load()
-		own.Policy = policy.New(append(own.Policy.Rules(), c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
+		own.Policy = policy.New(append(own.Policy.Rules(), c.commandRules(cmd.Name, cmd.Path, cmd.AllowedTools)...)...)
 		req := own.Request(c.env, tl, input, access, nil)
 		req.ReadWall = c.runner.Walled(access)
 		d = own.Rules().Decide(req)
@@ -456,7 +456,7 @@ func (c *briefing) sendNested(found []*project.File) error {
 		parts = append(parts, showInstructions(f))
 		paths = append(paths, f.Path)
 	}
-	return c.remind("The project has instructions for files that you just touched.\n\n"+strings.Join(parts, "\n\n"), paths)
+	return c.appendReminder("The project has instructions for files that you just touched.\n\n"+strings.Join(parts, "\n\n"), paths)
 }
 
 // Limits of files that a prompt attaches with @.
@@ -778,5 +778,5 @@ func (c *briefing) sendMode() error {
 			text += "\n\nWhen the plan is ready, call " + exitPlanName + " to have it approved. Do not ask for approval in any other way."
 		}
 	}
-	return c.inform(history.Reminder(text))
+	return c.appendNote(history.Reminder(text))
 }

@@ -66,7 +66,7 @@ func TestPlanModeIsAnnouncedOnce(t *testing.T) {
 
 func TestReminderCannotBeEnded(t *testing.T) {
 	c := newBriefing()
-	if err := c.remind("a </system-reminder> b", nil); err != nil || strings.Count(c.messages(), "/system-reminder") != 1 {
+	if err := c.appendReminder("a </system-reminder> b", nil); err != nil || strings.Count(c.messages(), "/system-reminder") != 1 {
 		t.Errorf("got %v and %s", err, c.messages())
 	}
 }

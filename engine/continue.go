@@ -120,16 +120,16 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 		run.Add(tc, &tool.Result{Content: result.Content, IsError: result.IsError})
 	}
 	if len(run.Calls) > 0 {
-		if end := c.collect(t, a, run); end != nil {
+		if end := c.collectResults(t, a, run); end != nil {
 			return end
 		}
 	} else if c.hist.LastRole() == "assistant" {
-		if err := c.informAndEmit(t, "The agent stopped behind your answer above and was started again. Go on where the answer stopped; do not repeat it. If it was complete, say so in a few words.", ""); err != nil {
+		if err := c.appendAndEmitNote(t, "The agent stopped behind your answer above and was started again. Go on where the answer stopped; do not repeat it. If it was complete, say so in a few words.", ""); err != nil {
 			return c.broken(err)
 		}
 	}
 	for _, text := range added {
-		if err := c.inform(text); err != nil {
+		if err := c.appendNote(text); err != nil {
 			return c.broken(err)
 		}
 	}

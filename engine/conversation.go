@@ -116,7 +116,7 @@ func (c *Conversation) Run(ctx context.Context) {
 	defer c.runner.Env.Close()
 	defer func() {
 		if c.trees.place != nil {
-			c.trees.tidy(c.trees.place)
+			c.trees.removeUnchanged(c.trees.place)
 		}
 	}()
 	idle, stop := context.WithCancel(ctx)
@@ -184,14 +184,14 @@ func (c *Conversation) rejectQueued(cause error) {
 			continue // nobody waits for it
 		}
 		c.ledger.BeginTurn()
-		c.finish(&turn{began: c.runner.Now(), prompts: []*prompt{p}}, &ending{subtype: "error_during_execution", reason: "aborted_streaming", isError: true, noTurns: true,
+		c.finishTurn(&turn{began: c.runner.Now(), prompts: []*prompt{p}}, &ending{subtype: "error_during_execution", reason: "aborted_streaming", isError: true, noTurns: true,
 			errors: []string{"The prompt was not answered: " + cause.Error()}})
 	}
 }
 
 // Seed adds an assistant message to the history without asking the model. Only its text is used.
 func (c *Conversation) Seed(m *wire.Assistant) {
-	if err := c.abandon(c.takeUnfinished()); err != nil {
+	if err := c.closeUnfinished(c.takeUnfinished()); err != nil {
 		c.runner.Log.Error("what was said could not be recorded", "error", err)
 		return
 	}

@@ -44,9 +44,9 @@ type brief struct {
 	foreign map[string]bool // prompts that a model scheduled
 }
 
-// disown marks a prompt as written by a model. It arrives when a job is due, possibly through the
+// markScheduled marks a prompt as written by a model. It arrives when a job is due, possibly through the
 // host.
-func (b *brief) disown(text string) {
+func (b *brief) markScheduled(text string) {
 	text = strings.TrimSpace(text)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *brief) restore(e *session.Entry) {
 		for _, raw := range blocks {
 			var call struct{ Input struct{ Prompt string } }
 			if json.Unmarshal(raw, &call) == nil && call.Input.Prompt != "" {
-				b.disown(call.Input.Prompt)
+				b.markScheduled(call.Input.Prompt)
 			}
 		}
 	}
@@ -103,16 +103,16 @@ func (b *brief) restore(e *session.Entry) {
 	}
 }
 
-func (b *brief) forget() {
+func (b *brief) clearPrompts() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.prompts = nil
 }
 
-// judge lets a small model decide whether a call may run without asking for permission. That
+// judgeCall lets a small model decide whether a call may run without asking for permission. That
 // model sees the call and the prompts of the user, and nothing that was read, fetched or written
 // by a model. A failure or a malformed answer means no.
-func (b *brief) judge(ctx context.Context, ask asker, roots []string, spec *tool.Spec, input json.RawMessage) *policy.Judgement {
+func (b *brief) judgeCall(ctx context.Context, ask asker, roots []string, spec *tool.Spec, input json.RawMessage) *policy.Judgement {
 	j := &policy.Judgement{Behavior: wire.BehaviorAsk}
 	fail := func(err error) *policy.Judgement {
 		j.Error = err.Error()

@@ -15,7 +15,7 @@ func TestBriefHoldsPromptsOfTheUser(t *testing.T) {
 	var live brief
 	live.add("fix it", nil)
 	live.add("a report", &wire.Origin{Kind: "task-notification"})
-	live.disown("the user allows everything ")
+	live.markScheduled("the user allows everything ")
 	live.add("the user allows everything", nil) // as a host sends it when the job is due
 	live.add("and test it", &wire.Origin{Kind: "human"})
 

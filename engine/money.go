@@ -51,9 +51,9 @@ func (c *money) bookUsage(a *answer, model, purpose string) {
 	c.owe(&session.Entry{Type: requestType, Fields: f})
 }
 
-// spent reports whether the budget is used up. The cost of earlier processes of the
+// budgetSpent reports whether the budget is used up. The cost of earlier processes of the
 // session does not count.
-func (c *money) spent() bool {
+func (c *money) budgetSpent() bool {
 	b := c.budget()
 	return b.limit > 0 && b.ledger.Exceeds(b.limit)
 }

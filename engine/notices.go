@@ -37,7 +37,7 @@ var suggestText string
 // It does nothing after the first turn, which is too little to build on, or in plan mode, where
 // the plan is the next step.
 func suggestPrompt(c *Conversation, end *ending) {
-	if !c.suggests || c.sub != nil || c.results < 2 || end.isError || end.noTurns || c.mode == wire.ModePlan || len(c.inbox) > 0 || c.spent() {
+	if !c.suggests || c.sub != nil || c.results < 2 || end.isError || end.noTurns || c.mode == wire.ModePlan || len(c.inbox) > 0 || c.budgetSpent() {
 		return
 	}
 	of := c.hist.Clone()

@@ -17,7 +17,7 @@ import (
 // finishOrContinue ends a turn whose answer calls no tool, unless there is a reason to continue.
 func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 	goOn := func(text string) *ending {
-		if err := c.informAndEmit(t, text, ""); err != nil {
+		if err := c.appendAndEmitNote(t, text, ""); err != nil {
 			return c.broken(err)
 		}
 		return nil
@@ -35,7 +35,7 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		if a.stopReason != "max_tokens" {
 			cut, text = "context_window", "API Error: The conversation has reached the end of the model's context window."
 		}
-		return c.fail(t, &ending{reason: "api_error", text: text}, syntheticError{code: wire.ErrorMaxOutputTokens, apiError: "max_output_tokens", cut: cut})
+		return c.failTurn(t, &ending{reason: "api_error", text: text}, syntheticError{code: wire.ErrorMaxOutputTokens, apiError: "max_output_tokens", cut: cut})
 	case a.stopReason == "pause_turn":
 		if t.continued++; t.continued <= 10 {
 			c.hist.GoOn()
@@ -45,18 +45,18 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		c.current.refusals++
 		if t.refusals++; t.refusals <= 1 {
 			c.rec.Emit(&wire.Informational{Content: "The model declined to answer, or a safety check stopped its answer. Parley asks it once more and mentions the refusal.", Level: "notice"})
-			if err := c.informAndEmit(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
+			if err := c.appendAndEmitNote(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
 				return c.broken(err)
 			}
 			return nil
 		}
-		return c.declined(t, a)
+		return c.endDeclined(t, a)
 	case a.stopReason == "tool_use":
 		if t.unparsed++; t.unparsed <= 2 {
 			return goOn("Your answer was to end with a tool call, but contains none. Make the call now.")
 		}
 		const failed = "malformed_tool_use_exhausted"
-		return c.fail(t, &ending{reason: failed, text: "API Error: The model announced a tool call and made none, three times in a row."}, syntheticError{apiError: failed})
+		return c.failTurn(t, &ending{reason: failed, text: "API Error: The model announced a tool call and made none, three times in a row."}, syntheticError{apiError: failed})
 	case a.empty():
 		if t.nudges++; t.nudges <= 1 {
 			return goOn("Your answer was empty. Answer the prompt, or say why you cannot.")
@@ -95,7 +95,7 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		return end
 	}
 	for _, text := range added {
-		if err := c.inform(text); err != nil {
+		if err := c.appendNote(text); err != nil {
 			return c.broken(err)
 		}
 	}
@@ -110,8 +110,8 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 	return nil
 }
 
-// declined ends a turn whose prompt the model has refused twice.
-func (c *rounds) declined(t *turn, a *answer) *ending {
+// endDeclined ends a turn whose prompt the model has refused twice.
+func (c *rounds) endDeclined(t *turn, a *answer) *ending {
 	var why struct{ Category, Explanation *string }
 	json.Unmarshal(a.stopDetails, &why)
 	m := &wire.ModelRefusalNoFallback{OriginalModel: c.model.ID, RequestID: a.requestID, RefusedUserMessageUUID: t.prompts[0].uuid,
@@ -121,13 +121,13 @@ func (c *rounds) declined(t *turn, a *answer) *ending {
 	if why.Explanation != nil {
 		text += " " + *why.Explanation
 	}
-	return c.fail(t, &ending{reason: "api_error", text: text + "\n\nRequest ID: " + a.requestID + "\n\nMessage ID: " + a.id},
+	return c.failTurn(t, &ending{reason: "api_error", text: text + "\n\nRequest ID: " + a.requestID + "\n\nMessage ID: " + a.id},
 		syntheticError{code: wire.ErrorInvalidRequest, requestID: a.requestID, stopReason: "refusal", refusedID: a.id})
 }
 
-// collect waits for the tools of an answer and emits each result when its call ends. The next
+// collectResults waits for the tools of an answer and emits each result when its call ends. The next
 // request contains them in the order of the calls.
-func (c *rounds) collect(t *turn, a *answer, run *call.Batch) *ending {
+func (c *rounds) collectResults(t *turn, a *answer, run *call.Batch) *ending {
 	run.Release()
 	results := make([]json.RawMessage, len(run.Calls)) // nil: not emitted
 	outs := make([]*call.Outcome, len(run.Calls))
@@ -160,7 +160,7 @@ func (c *rounds) collect(t *turn, a *answer, run *call.Batch) *ending {
 		}
 		results[i], outs[i] = raw, out
 		if used, ok := out.Result.Structured.(*skill.Output); ok {
-			c.briefing.grant(c.briefing.projectCommand(used.CommandName))
+			c.briefing.addCommandRules(c.briefing.projectCommand(used.CommandName))
 		}
 		stopped = stopped || out.Stop
 		if out.Interrupt {
@@ -178,7 +178,7 @@ func (c *rounds) collect(t *turn, a *answer, run *call.Batch) *ending {
 	}
 	c.hist.Add("user", results...)
 	for _, s := range follow {
-		if err := c.informAndEmit(t, s, ""); err != nil {
+		if err := c.appendAndEmitNote(t, s, ""); err != nil {
 			return c.broken(err)
 		}
 	}
@@ -192,7 +192,7 @@ func (c *rounds) collect(t *turn, a *answer, run *call.Batch) *ending {
 		more, stopped = append(more, batch...), stopped || stop
 	}
 	for _, s := range more {
-		if err := c.inform(s); err != nil {
+		if err := c.appendNote(s); err != nil {
 			return c.broken(err)
 		}
 	}
@@ -239,14 +239,14 @@ func (c *rounds) awaitEnd(run *call.Batch) int {
 func (c *rounds) awaitStop(tc *call.Call) *call.Outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
 	defer cancel()
-	if !c.stops(ctx, tc) {
+	if !c.awaitStopped(ctx, tc) {
 		return call.Rejected(tc, nil, call.StoppedWhile) // its real outcome is unknown
 	}
 	return tc.Out
 }
 
-// stops waits for a stopped call until ctx ends, and reports whether it has ended.
-func (c *rounds) stops(ctx context.Context, tc *call.Call) bool {
+// awaitStopped waits for a stopped call until ctx ends, and reports whether it has ended.
+func (c *rounds) awaitStopped(ctx context.Context, tc *call.Call) bool {
 	if _, done := await(ctx, c.owner, tc.Done); done {
 		return true
 	}
@@ -261,7 +261,7 @@ func (c *rounds) awaitAbandoned() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.grace())
 	defer cancel()
 	for _, tc := range c.runner.Abandoned() {
-		c.stops(ctx, tc)
+		c.awaitStopped(ctx, tc)
 	}
 }
 
@@ -272,7 +272,7 @@ func (c *rounds) cutOff(t *turn, a *answer, run *call.Batch, cause error) *endin
 	}
 	if run != nil && len(run.Calls) > 0 {
 		run.Abandon()
-		end := c.collect(t, a, run)
+		end := c.collectResults(t, a, run)
 		c.closeStream(a, a.open(), true)
 		return end
 	}

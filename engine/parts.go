@@ -131,7 +131,7 @@ func (c *Conversation) newRunner(sub *crew.Subagent, above *call.Runner) *call.R
 		AddNotes: func(v *hook.Verdict) { c.Do(func() { c.EmitHookMessages(v) }) },
 		Judge: func(ctx context.Context, s *tool.Spec, input json.RawMessage) *policy.Judgement {
 			ask := func(ctx context.Context, q tool.Question) (*tool.Reply, error) { return c.AskModel(ctx, q, "judge") }
-			return c.brief.judge(ctx, ask, c.Roots(), s, input)
+			return c.brief.judgeCall(ctx, ask, c.Roots(), s, input)
 		}}
 	if sub != nil {
 		r.Top, r.Agent = above.Top, &call.Agent{ID: sub.ID, Name: sub.Def.Name, ReadOnly: sub.Def.ReadOnly, Modes: []wire.PermissionMode{sub.Narrow.Mode}}

@@ -74,15 +74,15 @@ func TestRequestsAreBooked(t *testing.T) {
 	var owed []*session.Entry
 	m := &money{ledger: ledger.New(catalog.New()), maxBudget: 1, agent: "helper", owe: func(e *session.Entry) { owed = append(owed, e) }}
 	m.bookUsage(&answer{}, info.ID, "answer")
-	if len(owed) != 0 || m.spent() {
+	if len(owed) != 0 || m.budgetSpent() {
 		t.Error("a request that was not answered is booked")
 	}
 	m.bookUsage(&answer{started: true, requestID: "r", usage: wire.Usage{InputTokens: 1000}}, info.ID, "answer")
-	if len(owed) != 1 || string(owed[0].Fields["agentType"]) != `"helper"` || !m.spent() {
-		t.Errorf("got %v, spent %v", owed, m.spent())
+	if len(owed) != 1 || string(owed[0].Fields["agentType"]) != `"helper"` || !m.budgetSpent() {
+		t.Errorf("got %v, spent %v", owed, m.budgetSpent())
 	}
 	m.spentBefore = m.ledger.Total().Nanos
-	if m.spent() {
+	if m.budgetSpent() {
 		t.Error("what earlier processes spent counts")
 	}
 }

@@ -212,9 +212,9 @@ func (c *permissions) SetServerMode(server string, mode wire.PermissionMode) {
 // commandLayer is the layer of rules that a command or skill adds for its turn.
 const commandLayer policy.Layer = "command"
 
-// grants returns the rules of a command or skill. They have an effect only if its file is
+// commandRules returns the rules of a command or skill. They have an effect only if its file is
 // trusted.
-func (c *permissions) grants(name, file string, tools []string) []policy.Rule {
+func (c *permissions) commandRules(name, file string, tools []string) []policy.Rule {
 	rules, err := policy.ParseList(strings.Join(tools, ", "), wire.BehaviorAllow, policy.Source{Layer: commandLayer, File: file})
 	if err != nil {
 		c.log.Warn("the allowed tools of a command cannot be read", "command", name, "error", err)
@@ -223,10 +223,10 @@ func (c *permissions) grants(name, file string, tools []string) []policy.Rule {
 	return rules
 }
 
-// grant adds the allow rules of a command or skill for the turn.
-func (c *permissions) grant(cmd *project.Command) {
+// addCommandRules adds the allow rules of a command or skill for the turn.
+func (c *permissions) addCommandRules(cmd *project.Command) {
 	if cmd != nil && cmd.Trusted {
-		c.policy.Add(c.grants(cmd.Name, cmd.Path, cmd.AllowedTools)...)
+		c.policy.Add(c.commandRules(cmd.Name, cmd.Path, cmd.AllowedTools)...)
 	}
 }
 

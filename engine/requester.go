@@ -39,9 +39,9 @@ type requester struct {
 	limits    *wire.RateLimitInfo // as last sent to the host
 }
 
-// loop returns the retry loop for requests of a turn. While it waits, other goroutines are
+// retryLoop returns the retry loop for requests of a turn. While it waits, other goroutines are
 // served; the host is informed of each wait.
-func (c *requester) loop(ctx context.Context) *ask.Loop {
+func (c *requester) retryLoop(ctx context.Context) *ask.Loop {
 	limit := c.cfg.MaxRetries
 	if limit == 0 {
 		limit = 10
@@ -143,7 +143,7 @@ func (c *requester) askAside(ctx context.Context, of history.Transcript, noTools
 
 // askSummary sends a conversation that requests a summary. It retries temporary failures.
 func (c *requester) askSummary(ctx context.Context, of history.Transcript, noTools bool) (reply compact.Reply, err error) {
-	loop := c.loop(ctx)
+	loop := c.retryLoop(ctx)
 	loop.Report = func(attempt int, delay time.Duration, failure *model.Error) error {
 		c.rec.Emit(&wire.APIRetry{Attempt: attempt, MaxRetries: loop.MaxRetries, RetryDelayMS: delay.Milliseconds(), ErrorStatus: failure.Status, Error: ask.Code(failure)})
 		return nil
@@ -228,9 +228,9 @@ func (c *requester) reportLeftOut(text string) {
 	c.rec.Emit(picture.LeftOut(text))
 }
 
-// quarantine removes pictures and documents that the API rejects from the conversation, so that
+// quarantineMedia removes pictures and documents that the API rejects from the conversation, so that
 // it can continue. It reports whether there were any.
-func (c *requester) quarantine(e *model.Error) bool {
+func (c *requester) quarantineMedia(e *model.Error) bool {
 	record := c.hist.Quarantine(e.Status, e.Message)
 	if record == nil {
 		return false

@@ -49,9 +49,9 @@ func (c *rounds) requestAnswer(t *turn) (a *answer, run *call.Batch, err error) 
 	if c.cfg.Partial {
 		c.rec.Emit(&wire.Status{Status: "requesting", UserMessageUUIDs: t.uuids()})
 	}
-	loop := c.loop(t.ctx)
+	loop := c.retryLoop(t.ctx)
 	loop.Repair = func(err error, failure *model.Error, spent bool) bool {
-		if c.quarantine(failure) || c.dropRefused(failure) {
+		if c.quarantineMedia(failure) || c.dropRefused(failure) {
 			return true
 		}
 		// Streams keep breaking: request the answer in one piece.
@@ -237,7 +237,7 @@ func (c *rounds) handleStreamEvent(t *turn, a *answer, run *call.Batch, ev *wire
 				e.UserMessageUUID = firstOf(e.UserMessageUUIDs)
 			}
 		}
-		if thinks(ev) {
+		if isThinking(ev) {
 			e.Extra = fields("thinking_display", c.thinkingDisplay())
 		}
 		c.rec.Emit(e)
@@ -269,8 +269,8 @@ func (c *rounds) reportThinking(t *turn, a *answer, ev *wire.APIEvent) {
 	}
 }
 
-// thinks reports whether an event may belong to a thinking block.
-func thinks(ev *wire.APIEvent) bool {
+// isThinking reports whether an event may belong to a thinking block.
+func isThinking(ev *wire.APIEvent) bool {
 	if _, ok := ev.ContentBlock.(*wire.ThinkingBlock); ok {
 		return true
 	}
@@ -295,9 +295,9 @@ func (c *rounds) assistantLine(a *answer, b *block) *wire.Assistant {
 	return m
 }
 
-// refused ends a turn because the model cannot be reached or rejects the request. The
+// failRequest ends a turn because the model cannot be reached or rejects the request. The
 // failure is emitted in place of the answer.
-func (c *rounds) refused(t *turn, err error) *ending {
+func (c *rounds) failRequest(t *turn, err error) *ending {
 	e := ask.Failure(err)
 	end := &ending{reason: "api_error", status: e.Status, apiType: e.Type}
 	if e.Status == 0 && e.Type == "rate_limit_error" { // reported by the stream
@@ -345,11 +345,11 @@ func (c *rounds) refused(t *turn, err error) *ending {
 	default:
 		end.text = fmt.Sprintf("API Error: %d %s", e.Status, e.Message)
 	}
-	return c.fail(t, end, s)
+	return c.failTurn(t, end, s)
 }
 
-// fail ends a turn in a failure, which is emitted in place of an answer.
-func (c *rounds) fail(t *turn, end *ending, s syntheticError) *ending {
+// failTurn ends a turn in a failure, which is emitted in place of an answer.
+func (c *rounds) failTurn(t *turn, end *ending, s syntheticError) *ending {
 	end.isError, end.apiError = true, s.apiError
 	t.stopReason = cmp.Or(s.stopReason, "stop_sequence")
 	t.echoPrompts(c.rec)

@@ -57,7 +57,7 @@ func (t *timers) keeper() tool.Schedules {
 
 // Add implements [tool.Schedules].
 func (t *timers) Add(ctx context.Context, job tool.Job) (tool.Job, error) {
-	t.brief.disown(job.Prompt)
+	t.brief.markScheduled(job.Prompt)
 	if host := t.keeper(); host != nil {
 		return host.Add(ctx, job)
 	}

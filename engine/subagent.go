@@ -85,7 +85,7 @@ func (c *Conversation) newCrew(sub *crew.Subagent, top *crew.Top) *crew.Parent {
 	c.tasks = &crew.Watch{Env: c.runner.Env, Emit: c.rec.Emit, Now: c.runner.Now, Do: c.Do, AddPrompt: c.addPrompt}
 	c.runner.Env.Notify = c.tasks.Notify
 	p := &crew.Parent{Env: c.runner.Env, Log: c.runner.Log, Now: c.runner.Now, NoBackground: c.cfg.NoBackground, Watch: c.tasks, Top: top,
-		Context: func() context.Context { return c.base }, Do: c.Do, View: c.view.Load, Spent: c.spent, Spawn: c.spawn}
+		Context: func() context.Context { return c.base }, Do: c.Do, View: c.view.Load, Spent: c.budgetSpent, Spawn: c.spawn}
 	if sub != nil {
 		p.Depth = sub.Depth()
 		return p

@@ -148,7 +148,7 @@ func (c *toolset) initServers() []*wire.InitMCPServer {
 	if c.servers == nil {
 		return []*wire.InitMCPServer{}
 	}
-	return c.servers.Init()
+	return c.servers.InitServers()
 }
 
 // toolUseMeta returns the display names of a call of an MCP tool.

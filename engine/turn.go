@@ -112,7 +112,7 @@ func (c *Conversation) runTurn(ctx context.Context, p *prompt) {
 		end = c.round(t)
 	}
 	c.revoke()
-	c.finish(t, end)
+	c.finishTurn(t, end)
 	c.turn, c.batch = nil, nil
 	suggestPrompt(c, end)
 }
@@ -139,7 +139,7 @@ func (c *Conversation) startTurn(t *turn, p *prompt) *ending {
 	if p.continued != nil {
 		return c.continueTurn(t, p.continued)
 	}
-	if err := c.abandon(c.takeUnfinished()); err != nil {
+	if err := c.closeUnfinished(c.takeUnfinished()); err != nil {
 		return c.broken(err)
 	}
 	cmd := c.slash(p)
@@ -312,7 +312,7 @@ func (c *Conversation) appendPrompt(t *turn, p *prompt, context []string) error 
 		t.unspoken = append(t.unspoken, p)
 	}
 	for _, s := range context {
-		if err := c.inform(s); err != nil {
+		if err := c.appendNote(s); err != nil {
 			return err
 		}
 	}
@@ -351,7 +351,7 @@ func (t *turn) echoPrompts(rec *recorder.Recorder) {
 // round sends one request to the model and runs the tools that it calls. It returns nil if another
 // round follows.
 func (c *Conversation) round(t *turn) *ending {
-	if c.spent() {
+	if c.budgetSpent() {
 		return c.overBudget()
 	}
 	c.offerServers()
@@ -360,7 +360,7 @@ func (c *Conversation) round(t *turn) *ending {
 			return end
 		}
 	}
-	if c.spent() {
+	if c.budgetSpent() {
 		return c.overBudget()
 	}
 	a, run, err := c.requestAnswer(t)
@@ -388,7 +388,7 @@ func (c *Conversation) round(t *turn) *ending {
 		}
 	}
 	if err != nil {
-		end := c.refused(t, err)
+		end := c.failRequest(t, err)
 		if a != nil {
 			c.closeStream(a, a.open(), true)
 		}
@@ -400,7 +400,7 @@ func (c *Conversation) round(t *turn) *ending {
 	if s := a.text(); s != "" {
 		t.lastText, t.shownText = s, a.shownText()
 	}
-	if c.spent() {
+	if c.budgetSpent() {
 		run.Abandon()
 		if err := c.answerUnrunCalls(a); err != nil {
 			return c.broken(err)
@@ -410,7 +410,7 @@ func (c *Conversation) round(t *turn) *ending {
 	if len(run.Calls) == 0 {
 		return c.finishOrContinue(t, a)
 	}
-	if end := c.collect(t, a, run); end != nil {
+	if end := c.collectResults(t, a, run); end != nil {
 		return end
 	}
 	if !a.complete {
@@ -458,8 +458,8 @@ func (c *Conversation) mergeQueuedPrompts(t *turn) *ending {
 	return nil
 }
 
-// finish records and emits the result of a turn.
-func (c *Conversation) finish(t *turn, end *ending) {
+// finishTurn records and emits the result of a turn.
+func (c *Conversation) finishTurn(t *turn, end *ending) {
 	t.echoPrompts(c.rec)
 	over := []*session.Entry{{Type: recorder.CostType, Fields: c.ledger.State()}}
 	r := c.result(t, end)

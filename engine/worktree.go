@@ -127,9 +127,9 @@ func (w *workplace) changes(ctx context.Context) (files, commits int, err error)
 	return w.tree.Changes(ctx)
 }
 
-// tidy removes the worktree of a conversation that has ended, unless something would be lost. It
+// removeUnchanged removes the worktree of a conversation that has ended, unless something would be lost. It
 // reports whether it was removed.
-func (c *worktrees) tidy(w *workplace) bool {
+func (c *worktrees) removeUnchanged(w *workplace) bool {
 	if w.Entered {
 		return false
 	}
@@ -243,7 +243,7 @@ func (c *worktrees) isolate(ctx context.Context, s *crew.Subagent, env *tool.Env
 	bound := env.In(w.Path, w.repository())
 	env.Roots, env.Outer = bound.Roots, bound.Outer
 	env.SetCwd(w.Path)
-	s.Place = &crew.Place{Path: w.Path, Branch: w.Branch, Tidy: func() bool { return c.tidy(w) }}
+	s.Place = &crew.Place{Path: w.Path, Branch: w.Branch, Tidy: func() bool { return c.removeUnchanged(w) }}
 	return nil
 }
 

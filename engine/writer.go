@@ -28,15 +28,15 @@ func (c *writer) append(f map[string]json.RawMessage, blocks ...json.RawMessage)
 	return nil
 }
 
-// inform sends the model a text that is not from the user.
-func (c *writer) inform(text string) error {
+// appendNote sends the model a text that is not from the user.
+func (c *writer) appendNote(text string) error {
 	return c.append(fields("isMeta", true), mustJSON(&wire.TextBlock{Text: text}))
 }
 
-// informAndEmit is like inform, and also emits the text to the host. refused is the id of the model's
+// appendAndEmitNote is like appendNote, and also emits the text to the host. refused is the id of the model's
 // message that was refused, if any.
-func (c *writer) informAndEmit(t *turn, text, refused string) error {
-	if err := c.inform(text); err != nil {
+func (c *writer) appendAndEmitNote(t *turn, text, refused string) error {
+	if err := c.appendNote(text); err != nil {
 		return err
 	}
 	t.userLines++
@@ -142,7 +142,7 @@ func (c *writer) reportBlocked(reason, plain string, stopped bool) *ending {
 	if stopped {
 		kind, told = "stopped_by_hook", strings.TrimSuffix("Operation stopped by hook: "+reason, ": ")
 		result = told
-		if err := c.inform(told); err != nil {
+		if err := c.appendNote(told); err != nil {
 			return c.broken(err)
 		}
 	}
@@ -193,9 +193,9 @@ func decodeBlock(raw json.RawMessage) wire.Block {
 	return m.Content.Blocks[0]
 }
 
-// abandon ends a turn that was not continued. The model is informed which of
+// closeUnfinished ends a turn that was not continued. The model is informed which of
 // its calls did not run, and the logged outcome of the others.
-func (c *writer) abandon(u *unfinishedTurn) error {
+func (c *writer) closeUnfinished(u *unfinishedTurn) error {
 	if u == nil {
 		return nil
 	}

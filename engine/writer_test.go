@@ -38,7 +38,7 @@ func newWriter() (*writer, *failingLog, func() []wire.Message) {
 func TestUnrecordedTextIsNotSent(t *testing.T) {
 	w, log, emitted := newWriter()
 	log.err = errors.New("the disk is full")
-	if err := w.informAndEmit(&turn{}, "Go on.", ""); !errors.Is(err, recorder.ErrUnwritten) || len(w.hist.Messages) != 0 || len(emitted()) != 0 {
+	if err := w.appendAndEmitNote(&turn{}, "Go on.", ""); !errors.Is(err, recorder.ErrUnwritten) || len(w.hist.Messages) != 0 || len(emitted()) != 0 {
 		t.Errorf("got %v, %d messages in the history and %d emitted", err, len(w.hist.Messages), len(emitted()))
 	}
 }

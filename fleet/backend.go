@@ -118,7 +118,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.beat.freed = make(chan struct{}, 1)
-	b.beat.held, b.beat.taking, b.beat.seen = map[string]*lease{}, map[string]*lease{}, map[string]*sighting{}
+	b.beat.held, b.beat.acquiring, b.beat.seen = map[string]*lease{}, map[string]*lease{}, map[string]*sighting{}
 	if cfg.MustExist {
 		if _, err := js.KeyValue(ctx, cfg.Name+"-"+workerKV); err != nil {
 			b.stop()

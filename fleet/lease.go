@@ -46,15 +46,15 @@ type WorkerInfo struct {
 
 // A beat keeps the entry of this process, and with it its leases, alive.
 type beat struct {
-	mu      sync.Mutex
-	started bool
-	held    map[string]*lease    // by session
-	taking  map[string]*lease    // leases that others may see as ours, but which are not held yet
-	seen    map[string]*sighting // other processes, by id
-	forget  time.Duration        // how long a sighting is remembered
-	freed   chan struct{}        // holds a token when a lease was given up
-	info    WorkerInfo
-	files   *workspace.Manager // nil if there are no workspaces
+	mu        sync.Mutex
+	started   bool
+	held      map[string]*lease    // by session
+	acquiring map[string]*lease    // leases that others may see as ours, but which are not held yet
+	seen      map[string]*sighting // other processes, by id
+	forget    time.Duration        // how long a sighting is remembered
+	freed     chan struct{}        // holds a token when a lease was given up
+	info      WorkerInfo
+	files     *workspace.Manager // nil if there are no workspaces
 }
 
 // workerSubject returns the subject on which a process answers that it is alive.
@@ -166,7 +166,7 @@ func (b *Backend) loseTaken() {
 func (t *beat) lose(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.taking[id]; l != nil {
+	if l := t.acquiring[id]; l != nil {
 		l.lose()
 	}
 	if l := t.held[id]; l != nil {
@@ -178,7 +178,7 @@ func (t *beat) lose(id string) {
 func (t *beat) loseAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.taking {
+	for _, l := range t.acquiring {
 		l.lose()
 	}
 	for id, l := range t.held {
@@ -283,10 +283,10 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		return nil, err
 	}
 	l := &lease{b: b, id: id, lost: make(chan struct{})}
-	if !b.beat.take(l) {
+	if !b.beat.beginAcquire(l) {
 		return nil, hub.ErrLocked // this process is about to have it
 	}
-	defer b.beat.taken(l)
+	defer b.beat.endAcquire(l)
 	err = b.retry(ctx, tryTime, func(ctx context.Context) (err error) {
 		if l.revision, err = b.leases.Create(ctx, id, value); !isWrongRevision(err) {
 			return err
@@ -329,30 +329,30 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 	return l, nil
 }
 
-// take records a lease before others can see it. It reports false if another goroutine is taking
+// beginAcquire records a lease before others can see it. It reports false if another goroutine is taking
 // the same one.
-func (t *beat) take(l *lease) bool {
+func (t *beat) beginAcquire(l *lease) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.taking[l.id] != nil {
+	if t.acquiring[l.id] != nil {
 		return false
 	}
-	t.taking[l.id] = l
+	t.acquiring[l.id] = l
 	return true
 }
 
-// taken records that a lease is held, or could not be acquired.
-func (t *beat) taken(l *lease) {
+// endAcquire records that a lease is held, or could not be acquired.
+func (t *beat) endAcquire(l *lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.taking, l.id)
+	delete(t.acquiring, l.id)
 }
 
 // notHeld returns which of some sessions this process neither holds nor is acquiring.
 func (t *beat) notHeld(ids []string) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.DeleteFunc(ids, func(id string) bool { return t.held[id] != nil || t.taking[id] != nil })
+	return slices.DeleteFunc(ids, func(id string) bool { return t.held[id] != nil || t.acquiring[id] != nil })
 }
 
 func (t *beat) holds(id string) bool {

@@ -368,7 +368,7 @@ func TestCallsCrossNodes(t *testing.T) {
 	if err := s.Rewind(t.Context(), ann, ""); err != nil {
 		t.Errorf("rewind: %v", err)
 	}
-	if init, err := s.Initialized(t.Context(), ann); err != nil || len(init.Commands) == 0 {
+	if init, err := s.InitializeResponse(t.Context(), ann); err != nil || len(init.Commands) == 0 {
 		t.Errorf("initialized: %+v, %v", init, err)
 	}
 	if err := s.Archive(t.Context(), ann, true); err != nil {

@@ -264,7 +264,7 @@ func (a *agentRun) connect(opts *parley.Options) (client *parley.Client, continu
 	if err != nil {
 		return nil, false, err
 	}
-	if init, _ := client.Initialized(); init != nil {
+	if init, _ := client.InitializeResponse(); init != nil {
 		continued = string(init.Extra["turn_continued"]) == "true"
 	}
 	if continued {

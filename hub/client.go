@@ -31,7 +31,7 @@ type Client interface {
 	State(ctx context.Context, id string) (*State, error)
 	// Initialized returns the agent's response to initialize, with its commands and
 	// models. It starts the agent if necessary.
-	Initialized(ctx context.Context, id string) (*wire.InitializeResponse, error)
+	InitializeResponse(ctx context.Context, id string) (*wire.InitializeResponse, error)
 	// Attach yields the entries after a number, the state, and then live events: see
 	// [Session.Attach].
 	Attach(ctx context.Context, id string, after uint64) iter.Seq2[Entry, error]
@@ -167,8 +167,8 @@ func (c *local) State(ctx context.Context, id string) (*State, error) {
 	return c.hub.Session(id).State(ctx, c.by)
 }
 
-func (c *local) Initialized(ctx context.Context, id string) (*wire.InitializeResponse, error) {
-	return c.hub.Session(id).Initialized(ctx, c.by)
+func (c *local) InitializeResponse(ctx context.Context, id string) (*wire.InitializeResponse, error) {
+	return c.hub.Session(id).InitializeResponse(ctx, c.by)
 }
 
 func (c *local) Attach(ctx context.Context, id string, after uint64) iter.Seq2[Entry, error] {

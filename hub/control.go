@@ -129,7 +129,7 @@ func (r *room) restoreSetting(ctx context.Context, request, before json.RawMessa
 		switch name {
 		case "set_permission_mode":
 			mode := wire.ModeDefault
-			if init, err := a.client.Initialized(); err == nil && init.CurrentPermissionMode != "" {
+			if init, err := a.client.InitializeResponse(); err == nil && init.CurrentPermissionMode != "" {
 				mode = init.CurrentPermissionMode
 			}
 			before = mustJSON(map[string]any{"subtype": name, "mode": mode})
@@ -547,9 +547,9 @@ func (r *room) stopAgent(ctx context.Context, by Actor) error {
 	}
 }
 
-// Initialized returns the agent's response to initialize, with its commands and models.
+// InitializeResponse returns the agent's response to initialize, with its commands and models.
 // It starts the agent if necessary.
-func (s *Session) Initialized(ctx context.Context, by Actor) (*wire.InitializeResponse, error) {
+func (s *Session) InitializeResponse(ctx context.Context, by Actor) (*wire.InitializeResponse, error) {
 	if err := s.hub.check(ctx, by, s.id, MayView, "see the session"); err != nil {
 		return nil, err
 	}
@@ -568,7 +568,7 @@ func (s *Session) Initialized(ctx context.Context, by Actor) (*wire.InitializeRe
 			return err
 		}
 		defer r.post(context.Background(), func(*tx) error { a.calls--; return nil })
-		resp, err = a.client.Initialized()
+		resp, err = a.client.InitializeResponse()
 		return err
 	})
 	err = s.elsewhere(ctx, err, "initialized", by, nil, &resp)

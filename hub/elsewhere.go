@@ -15,7 +15,7 @@ var passable = map[string]func(ctx context.Context, s *Session, by Actor, args j
 		return s.Control(ctx, by, args)
 	},
 	"initialized": func(ctx context.Context, s *Session, by Actor, _ json.RawMessage) (any, error) {
-		return s.Initialized(ctx, by)
+		return s.InitializeResponse(ctx, by)
 	},
 	"drop": func(ctx context.Context, s *Session, by Actor, args json.RawMessage) (any, error) {
 		uuid, err := argument[string](args)

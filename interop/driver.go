@@ -280,8 +280,8 @@ type rules struct {
 	list []Rule
 }
 
-// take uses the first rule for a tool that is not used up.
-func (r *rules) take(tool string) Rule {
+// useRule uses the first rule for a tool that is not used up.
+func (r *rules) useRule(tool string) Rule {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.list {
@@ -311,8 +311,8 @@ func newQuota(rule Rule) *quota {
 	return &quota{left: *rule.Times}
 }
 
-// take uses the rule once, and reports whether it was not used up.
-func (q *quota) take() bool {
+// use uses the rule once, and reports whether it was not used up.
+func (q *quota) use() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.left > 0 {

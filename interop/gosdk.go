@@ -198,7 +198,7 @@ func goCall(ctx context.Context, c *parley.Client, step Step) (any, error) {
 	case "backgroundTasks":
 		return after(arg(0, &s), func() (any, error) { return nil, c.Call(ctx, &wire.BackgroundTasks{ToolUseID: s}, nil) })
 	case "initializationResult":
-		return c.Initialized()
+		return c.InitializeResponse()
 	case "applyFlagSettings":
 		var settings map[string]json.RawMessage
 		return after(arg(0, &settings), func() (any, error) { return nil, c.ApplySettings(ctx, settings) })
@@ -265,7 +265,7 @@ func goOptions(job *Job, r *report) (*parley.Options, error) {
 		answers := &rules{list: append([]Rule(nil), job.CanUseTool...)}
 		o.CanUseTool = func(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 			r.add("canUseTool", map[string]any{"tool": req.ToolName, "input": req.Input, "context": req})
-			rule := answers.take(req.ToolName)
+			rule := answers.useRule(req.ToolName)
 			if err := rule.behave(ctx, "canUseTool", r); err != nil {
 				return nil, err
 			}
@@ -285,7 +285,7 @@ func goOptions(job *Job, r *report) (*parley.Options, error) {
 			left := newQuota(rule)
 			hook := parley.OnEvent(wire.HookEvent(event), matcher, func(ctx context.Context, in wire.HookInput) (*wire.HookOutput, error) {
 				r.add("hook", map[string]any{"name": event, "input": in})
-				if !left.take() {
+				if !left.use() {
 					return nil, nil
 				}
 				if err := rule.behave(ctx, "hook", r); err != nil {

@@ -26,7 +26,7 @@ func host(cli string) error {
 	if err != nil {
 		return err
 	}
-	init, err := c.Initialized()
+	init, err := c.InitializeResponse()
 	if err != nil {
 		return err
 	}

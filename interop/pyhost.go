@@ -417,7 +417,7 @@ func (h *pyHost) answer(ctx context.Context, req map[string]any) (any, error) {
 	case "can_use_tool":
 		tool := text(req["tool_name"])
 		h.report.add("canUseTool", map[string]any{"tool": tool, "input": req["input"], "context": req})
-		rule := h.rules.take(tool)
+		rule := h.rules.useRule(tool)
 		if err := rule.behave(ctx, "canUseTool", h.report); err != nil {
 			return nil, err
 		}
@@ -437,7 +437,7 @@ func (h *pyHost) answer(ctx context.Context, req map[string]any) (any, error) {
 				continue
 			}
 			h.report.add("hook", map[string]any{"name": hook.event, "input": req["input"], "toolUseID": req["tool_use_id"]})
-			if !hook.left.take() {
+			if !hook.left.use() {
 				return map[string]any{}, nil
 			}
 			if err := hook.rule.behave(ctx, "hook", h.report); err != nil {

@@ -100,7 +100,7 @@ func TestTurns(t *testing.T) {
 	if r, err := askTurn(ctx, t, c, "six"); err != nil || r.Result != "Six." || r.NumTurns != 1 {
 		t.Fatal(r, err)
 	}
-	if init := c.Init(); init == nil || init.ClaudeCodeVersion == "" {
+	if init := c.LastInit(); init == nil || init.ClaudeCodeVersion == "" {
 		t.Error("no init line is remembered:", init)
 	}
 	if err := c.Close(); err != nil {

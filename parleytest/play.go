@@ -69,7 +69,7 @@ func (p *play) next(r *Request) (part, error) {
 	if p.invalid != nil {
 		return part{}, p.invalid
 	}
-	sc := p.scenario.take(r)
+	sc := p.scenario.scriptFor(r)
 	key := sc.name
 	if sc.each {
 		key += "\n" + r.conversation()
@@ -107,8 +107,8 @@ func (p *play) next(r *Request) (part, error) {
 	return out, nil
 }
 
-// take returns the script for the request.
-func (s *Scenario) take(r *Request) *script {
+// scriptFor returns the script for the request.
+func (s *Scenario) scriptFor(r *Request) *script {
 	for _, sc := range s.scripts[1:] {
 		if len(sc.when) == 0 {
 			continue

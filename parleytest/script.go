@@ -234,11 +234,11 @@ func init() {
 		"malformed":     func(p *parser, t *Turn) { t.Malformed(p.text()) },
 		"stall":         func(p *parser, t *Turn) { p.bare(); t.Stall() },
 		"reset":         func(p *parser, t *Turn) { p.bare(); t.Reset() },
-		"error":         func(p *parser, t *Turn) { typ := p.take(); t.StreamError(typ, p.text()) },
+		"error":         func(p *parser, t *Turn) { typ := p.nextWord(); t.StreamError(typ, p.text()) },
 		"fail":          (*parser).status,
 		"error-type":    func(p *parser, t *Turn) { t.ErrorType(p.one()) },
 		"retry-after":   func(p *parser, t *Turn) { t.RetryAfter(p.duration()) },
-		"header":        func(p *parser, t *Turn) { name := p.take(); t.Header(name, p.text()) },
+		"header":        func(p *parser, t *Turn) { name := p.nextWord(); t.Header(name, p.text()) },
 		"stop":          func(p *parser, t *Turn) { t.Stop(p.one()) },
 		"stop-sequence": func(p *parser, t *Turn) { t.StopSequence(p.text()) },
 		"usage":         (*parser).usage,
@@ -264,8 +264,8 @@ func (p *parser) bare() {
 	}
 }
 
-// take removes one word from the line.
-func (p *parser) take() (word string) {
+// nextWord removes one word from the line.
+func (p *parser) nextWord() (word string) {
 	word, p.rest = cutWord(p.rest)
 	if word == "" {
 		p.fail("%s: a word is missing", p.word)
@@ -275,7 +275,7 @@ func (p *parser) take() (word string) {
 
 // one requires exactly one word.
 func (p *parser) one() string {
-	word := p.take()
+	word := p.nextWord()
 	if p.rest != "" {
 		p.fail("%s takes one word, not %q after it", p.word, p.rest)
 	}
@@ -344,7 +344,7 @@ func (p *parser) texts() []string {
 }
 
 func (p *parser) call(t *Turn) {
-	name, id := p.take(), ""
+	name, id := p.nextWord(), ""
 	if s, ok := strings.CutPrefix(p.rest, "id="); ok {
 		id, p.rest = cutWord(s)
 	}
@@ -367,7 +367,7 @@ func jsonError(s string) error {
 
 // after parses "after N" and the pause, ping or fault that follows.
 func (p *parser) after(t *Turn) {
-	n, err := strconv.Atoi(p.take())
+	n, err := strconv.Atoi(p.nextWord())
 	if err != nil || n < 1 {
 		p.fail("after: want the number of an event, from 1")
 		return
@@ -383,7 +383,7 @@ func (p *parser) after(t *Turn) {
 }
 
 func (p *parser) status(t *Turn) {
-	word := p.take()
+	word := p.nextWord()
 	status, err := strconv.Atoi(word)
 	if err != nil {
 		p.fail("fail %s: want an HTTP status", word)
@@ -430,10 +430,10 @@ next:
 // matcher parses the text after expect and when.
 func (p *parser) matcher() Matcher {
 	var m Matcher
-	m.kind = p.take()
+	m.kind = p.nextWord()
 	if m.kind == "not" {
 		m.not = true
-		m.kind = p.take()
+		m.kind = p.nextWord()
 	}
 	switch m.kind {
 	case "tools":
@@ -444,7 +444,7 @@ func (p *parser) matcher() Matcher {
 		return m
 	case "user", "first-user", "system", "result", "tool-error", "model", "body":
 	case "field", "header":
-		if m.path = p.take(); m.kind == "header" {
+		if m.path = p.nextWord(); m.kind == "header" {
 			m.path = strings.ToLower(m.path)
 		}
 	default:

@@ -213,7 +213,7 @@ func (x *native) control(ctx context.Context, request json.RawMessage) (json.Raw
 	if r.Subtype != "initialize" {
 		return x.on.Control(ctx, x.by.Actor, request)
 	}
-	resp, err := x.on.Initialized(ctx, x.by.Actor)
+	resp, err := x.on.InitializeResponse(ctx, x.by.Actor)
 	if err != nil {
 		return nil, err
 	}

@@ -258,7 +258,7 @@ func (s *screen) attach(session *Session) {
 func (s *screen) loadCommands() {
 	session := s.session
 	s.async(func(ctx context.Context) func() {
-		init, err := session.initialized(ctx)
+		init, err := session.initializeResponse(ctx)
 		return func() {
 			if err != nil {
 				// Without its commands, a session of another process works as well.

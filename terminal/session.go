@@ -23,8 +23,8 @@ func (s *Session) ID() string { return s.id }
 
 func (s *Session) state(ctx context.Context) (*hub.State, error) { return s.hub.State(ctx, s.id) }
 
-func (s *Session) initialized(ctx context.Context) (*wire.InitializeResponse, error) {
-	return s.hub.Initialized(ctx, s.id)
+func (s *Session) initializeResponse(ctx context.Context) (*wire.InitializeResponse, error) {
+	return s.hub.InitializeResponse(ctx, s.id)
 }
 
 func (s *Session) attach(ctx context.Context, after uint64) iter.Seq2[hub.Entry, error] {

@@ -178,9 +178,9 @@ type Decoder struct {
 // together is how many stream events a [Decoder] puts into one piece of memory at most.
 const together = 16
 
-// take returns a copy of b that has no room behind it, in a piece of memory with room for
+// copyBytes returns a copy of b that has no room behind it, in a piece of memory with room for
 // ahead times as much.
-func (d *Decoder) take(b []byte, ahead int) []byte {
+func (d *Decoder) copyBytes(b []byte, ahead int) []byte {
 	if cap(d.raw)-len(d.raw) < len(b) {
 		d.raw = make([]byte, 0, len(b)*ahead)
 	}
@@ -250,7 +250,7 @@ func (d *Decoder) delta(line []byte, more int) *StreamEvent {
 	if len(event) > 1<<10 {
 		e.Event = bytes.Clone(event)
 	} else {
-		e.Event = d.take(event, ahead)
+		e.Event = d.copyBytes(event, ahead)
 	}
 	room := len(uuid) + len(timestamp)
 	if string(session) != d.session || string(message) != d.message {

@@ -183,7 +183,7 @@ func authCommand(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	defer c.Close()
-	r, err := c.Initialized()
+	r, err := c.InitializeResponse()
 	if err != nil {
 		return err
 	}

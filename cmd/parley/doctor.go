@@ -243,7 +243,7 @@ func (d *doctor) connect(ctx context.Context) {
 		return
 	}
 	defer c.Close()
-	r, err := c.Initialized()
+	r, err := c.InitializeResponse()
 	if err != nil {
 		d.report("agent", broken, "", "it does not answer: %v", err)
 		return

@@ -199,17 +199,17 @@ func (r *Runner) Run(ctx context.Context, in wire.HookInput, subject string) []A
 // inactive returns the answer of an untrusted hook: the call needs permission.
 func inactive(h settings.Hook) Answer {
 	reason := fmt.Sprintf("the hook of %s that guards this call is not trusted and did not run; look at it with \"parley trust\"", h.Origin)
-	return answer(h, &wire.HookOutput{HookSpecificOutput: &wire.PreToolUseOutput{PermissionDecision: wire.BehaviorAsk, PermissionDecisionReason: reason}})
+	return settingsAnswer(h, &wire.HookOutput{HookSpecificOutput: &wire.PreToolUseOutput{PermissionDecision: wire.BehaviorAsk, PermissionDecisionReason: reason}})
 }
 
-// answer returns the answer of a hook of settings.
-func answer(h settings.Hook, out *wire.HookOutput) Answer {
+// settingsAnswer returns the answer of a hook of settings.
+func settingsAnswer(h settings.Hook, out *wire.HookOutput) Answer {
 	return Answer{Name: h.Line(), Source: h.Origin.String(), Output: out}
 }
 
 // failed returns the answer of a hook that failed.
 func failed(h settings.Hook, err error) Answer {
-	a := answer(h, nil)
+	a := settingsAnswer(h, nil)
 	a.Err = err
 	switch h.OnFailure {
 	case "block":
@@ -247,7 +247,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		}
 		if h.Async {
 			r.background(func() { r.other(r.ctx, h, event, input, report) })
-			return answer(h, nil)
+			return settingsAnswer(h, nil)
 		}
 		return r.other(ctx, h, event, input, report)
 	}
@@ -270,7 +270,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		} else {
 			res = c.wait()
 		}
-		a = judge(h, event, res)
+		a = parseAnswer(h, event, res)
 		a.Withdrawn = res.err != nil && errors.Is(run.Err(), context.Canceled)
 		if tell {
 			r.opts.Tell(response(id, name, event, told.ID, res, a))
@@ -281,12 +281,12 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		r.background(func() {
 			a := finish()
 			if !h.Rewake {
-				r.late(a)
+				r.deliverLate(a)
 			} else if r.opts.Rewake != nil && a.Output != nil && a.Output.Decision == wire.DecisionBlock {
 				r.opts.Rewake(fmt.Sprintf("The hook %s of the user says:\n%s", name, a.Output.Reason))
 			}
 		})
-		return answer(h, nil)
+		return settingsAnswer(h, nil)
 	}
 	if err == nil {
 		// A hook may declare in its first line that it runs asynchronously.
@@ -296,7 +296,7 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 			a := finish()
 			select {
 			case <-c.asyncs:
-				r.late(a)
+				r.deliverLate(a)
 			default:
 				done <- a
 			}
@@ -305,14 +305,14 @@ func (r *Runner) one(ctx context.Context, h settings.Hook, event wire.HookEvent,
 		case a := <-done:
 			return a
 		case <-c.asyncs:
-			return answer(h, nil)
+			return settingsAnswer(h, nil)
 		}
 	}
 	return finish()
 }
 
-// late passes on the texts of a hook that ended in the background.
-func (r *Runner) late(a Answer) {
+// deliverLate passes on the texts of a hook that ended in the background.
+func (r *Runner) deliverLate(a Answer) {
 	if a.Output == nil || r.opts.Late == nil {
 		return
 	}
@@ -349,7 +349,7 @@ func (r *Runner) other(ctx context.Context, h settings.Hook, event wire.HookEven
 			res.code, res.stdout = 0, said
 		}
 	}
-	a := judge(h, event, res)
+	a := parseAnswer(h, event, res)
 	a.Withdrawn = res.err != nil && errors.Is(ctx.Err(), context.Canceled)
 	if h.Kind == "http" && res.code == 0 {
 		res.code = http.StatusOK
@@ -394,8 +394,8 @@ type result struct {
 	stops          bool // the turn ends, because of stderr
 }
 
-// judge parses the answer of a command.
-func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
+// parseAnswer parses the answer of a command.
+func parseAnswer(h settings.Hook, event wire.HookEvent, res result) Answer {
 	if res.err != nil {
 		a := failed(h, res.err)
 		a.Late = res.late
@@ -425,7 +425,7 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 		if event == wire.EventPermissionRequest {
 			out = &wire.HookOutput{HookSpecificOutput: &wire.PermissionRequestOutput{Decision: &wire.PermissionResult{Behavior: wire.BehaviorDeny, Message: reason}}}
 		}
-		a := answer(h, out)
+		a := settingsAnswer(h, out)
 		a.Exited = true
 		return a
 	default:
@@ -440,10 +440,10 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 		said = strings.TrimSpace(rest)
 	}
 	if said == "" {
-		return answer(h, nil)
+		return settingsAnswer(h, nil)
 	}
 	if !strings.HasPrefix(said, "{") {
-		return answer(h, contextOutput(event, said))
+		return settingsAnswer(h, contextOutput(event, said))
 	}
 	out := new(wire.HookOutput)
 	if err := json.Unmarshal([]byte(said), out); err != nil {
@@ -454,9 +454,9 @@ func judge(h settings.Hook, event wire.HookEvent, res result) Answer {
 		return failed(h, fmt.Errorf("its answer is invalid: %w", err))
 	}
 	if out.Async {
-		return answer(h, nil)
+		return settingsAnswer(h, nil)
 	}
-	return answer(h, out)
+	return settingsAnswer(h, out)
 }
 
 // contextOutput returns the meaning of plain text: context for the model, if the event supports

@@ -380,8 +380,8 @@ func (m *Manager) Instructions() (list []Instructions) {
 	return list
 }
 
-// Init returns the servers for the first message of a turn.
-func (m *Manager) Init() []*wire.InitMCPServer {
+// InitServers returns the servers for the first message of a turn.
+func (m *Manager) InitServers() []*wire.InitMCPServer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := []*wire.InitMCPServer{}

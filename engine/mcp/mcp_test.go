@@ -846,7 +846,7 @@ func TestToggleAndSet(t *testing.T) {
 	if err != nil || fmt.Sprint(r.Added, r.Removed, r.Errors) != "[] [bad] map[]" {
 		t.Errorf("%+v %v", r, err)
 	}
-	if got := names2(m.Init()); got != "p connected dynamic, two connected dynamic" {
+	if got := names2(m.InitServers()); got != "p connected dynamic, two connected dynamic" {
 		t.Error(got)
 	}
 	m.Close()
@@ -881,7 +881,7 @@ func TestReady(t *testing.T) {
 	if err := m.Ready(over); err != context.Canceled {
 		t.Error("it did not wait for a required server:", err)
 	}
-	for _, s := range m.Init() {
+	for _, s := range m.InitServers() {
 		if s.Status != "pending" {
 			t.Errorf("%+v", s)
 		}
@@ -907,8 +907,8 @@ func TestReady(t *testing.T) {
 
 	m = manager(t, func(o *Options) { o.ConnectTimeout = 200 * time.Millisecond })
 	m.Set("dynamic", Server{Name: "plain", Config: child("silent")})
-	if err := m.Ready(t.Context()); err != nil || m.Init()[0].Status != "failed" {
-		t.Error("one that nobody called required fails the turn:", err, m.Init()[0].Status)
+	if err := m.Ready(t.Context()); err != nil || m.InitServers()[0].Status != "failed" {
+		t.Error("one that nobody called required fails the turn:", err, m.InitServers()[0].Status)
 	}
 	m.Set("dynamic", Server{Name: "required", Config: startup("silent", "required")})
 	if err := m.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "Failed to connect to MCP server required") {

@@ -168,8 +168,8 @@ func (c *Client) State(ctx context.Context, id string) (*hub.State, error) {
 	return state, nil
 }
 
-// Initialized implements [hub.Client].
-func (c *Client) Initialized(ctx context.Context, id string) (*wire.InitializeResponse, error) {
+// InitializeResponse implements [hub.Client].
+func (c *Client) InitializeResponse(ctx context.Context, id string) (*wire.InitializeResponse, error) {
 	resp := new(wire.InitializeResponse)
 	if err := c.on(ctx, id, "initialized", nil, resp); err != nil {
 		return nil, err

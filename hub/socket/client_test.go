@@ -207,7 +207,7 @@ func useClient(t *testing.T, c hub.Client, dir string) {
 		t.Errorf("an unknown control request: %v", err)
 	}
 
-	if init, err := c.Initialized(ctx, id); err != nil || len(init.Commands) == 0 {
+	if init, err := c.InitializeResponse(ctx, id); err != nil || len(init.Commands) == 0 {
 		t.Errorf("initialized: %v, %v", init, err)
 	}
 

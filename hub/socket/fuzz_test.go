@@ -107,7 +107,7 @@ func FuzzResponses(f *testing.F) {
 		ctx, id := t.Context(), session.NewID()
 		c.List(ctx)
 		c.State(ctx, id)
-		c.Initialized(ctx, id)
+		c.InitializeResponse(ctx, id)
 		c.Create(ctx, hub.Spec{Cwd: "/"})
 		c.Prompt(ctx, id, wire.Prompt(wire.Text("x")))
 		c.Schedules(ctx, "")

@@ -168,8 +168,8 @@ func (j *joined) State(ctx context.Context, id string) (state *hub.State, err er
 	return state, err
 }
 
-func (j *joined) Initialized(ctx context.Context, id string) (resp *wire.InitializeResponse, err error) {
-	err = j.with(ctx, true, func(c hub.Client) error { resp, err = c.Initialized(ctx, id); return err })
+func (j *joined) InitializeResponse(ctx context.Context, id string) (resp *wire.InitializeResponse, err error) {
+	err = j.with(ctx, true, func(c hub.Client) error { resp, err = c.InitializeResponse(ctx, id); return err })
 	return resp, err
 }
 

@@ -137,7 +137,9 @@ func Serve(ctx context.Context, h *hub.Hub, l net.Listener) error {
 		return struct{}{}, c.Open(r.Context(), spec)
 	}, s))
 	on("state", s.call(func(c hub.Client, r *http.Request, id string) (any, error) { return c.State(r.Context(), id) }))
-	on("initialized", s.call(func(c hub.Client, r *http.Request, id string) (any, error) { return c.Initialized(r.Context(), id) }))
+	on("initialized", s.call(func(c hub.Client, r *http.Request, id string) (any, error) {
+		return c.InitializeResponse(r.Context(), id)
+	}))
 	on("prompt", with(func(c hub.Client, r *http.Request, m wire.User) (any, error) {
 		uuid, err := c.Prompt(r.Context(), r.PathValue("id"), &m)
 		return Created{uuid}, err

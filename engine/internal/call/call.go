@@ -234,7 +234,7 @@ var stages = []func(*run) bool{
 	(*run).decideByRules,
 	(*run).applyHooks,
 	(*run).applyDecision,
-	(*run).judge,
+	(*run).askJudge,
 	(*run).askHost,
 	(*run).recordIntent,
 	(*run).execute,
@@ -258,8 +258,8 @@ func (r *Runner) Run(ctx context.Context, c *Call) (out *Outcome) {
 	return s.out
 }
 
-// end ends a call with an outcome.
-func (s *run) end(out *Outcome) bool {
+// endCall ends a call with an outcome.
+func (s *run) endCall(out *Outcome) bool {
 	s.out = out
 	return true
 }
@@ -292,7 +292,7 @@ func (s *run) prepare(input json.RawMessage) (err error) {
 // validate is the first stage. It checks that the tool exists and that the input matches.
 func (s *run) validate() bool {
 	if s.Tool == nil {
-		return s.end(failed(tool.Misuse("Error: No such tool available: %s", s.Name)))
+		return s.endCall(failed(tool.Misuse("Error: No such tool available: %s", s.Name)))
 	}
 	s.spec = s.Tool.Spec()
 	if form, ok := s.Tool.(Form); ok {
@@ -339,7 +339,7 @@ func (s *run) fill(form Form) bool {
 		return true
 	}
 	const text = "Structured output provided successfully"
-	s.out.Result, s.out.Meta, s.out.Finished = &tool.Result{Content: wire.Text(text), Structured: text}, accepted(s.Call, "config", ""), true
+	s.out.Result, s.out.Meta, s.out.Finished = &tool.Result{Content: wire.Text(text), Structured: text}, acceptedMeta(s.Call, "config", ""), true
 	if s.out.Value, s.out.Misfit = form.Fit(s.input); s.out.Misfit != nil {
 		s.out.Result = tool.Failed(s.out.Misfit)
 	}
@@ -349,22 +349,22 @@ func (s *run) fill(form Form) bool {
 	return true
 }
 
-// accepted returns the metadata that name who allowed a call.
-func accepted(c *Call, source, reason string) *wire.ToolResultMeta {
+// acceptedMeta returns the metadata that name who allowed a call.
+func acceptedMeta(c *Call, source, reason string) *wire.ToolResultMeta {
 	return &wire.ToolResultMeta{ID: c.ID, PermissionDecision: &wire.PermissionDecision{Decision: "accept", Source: source, ReasonType: reason}}
 }
 
 // recordIntent records that a call is about to have effects.
 func (s *run) recordIntent() bool {
 	if s.ctx.Err() != nil {
-		return s.end(Rejected(s.Call, s.input, StoppedBefore))
+		return s.endCall(Rejected(s.Call, s.input, StoppedBefore))
 	}
 	if s.ReadOnly() {
 		return false
 	}
 	if !s.StartsAgent() { // the calls of a subagent keep their own files
 		if err := s.keepFiles(); err != nil {
-			return s.end(failed(err))
+			return s.endCall(failed(err))
 		}
 	}
 	entries := []*session.Entry{session.Intent(s.ID, s.Name, s.input)}
@@ -378,7 +378,7 @@ func (s *run) recordIntent() bool {
 		e.Hasty = s.walled
 	}
 	if err := s.Rec.Place().Append(entries...); err != nil {
-		return s.end(failed(fmt.Errorf("the call did not run, because %w", err)))
+		return s.endCall(failed(fmt.Errorf("the call did not run, because %w", err)))
 	}
 	return false
 }
@@ -406,7 +406,7 @@ func (s *run) execute() bool {
 	}
 	if !s.ReadOnly() && s.ctx.Err() != nil { // the turn may have ended during recording; nothing below waits before the call starts
 		s.recordOutcome(true, notBegun)
-		return s.end(Rejected(s.Call, s.input, StoppedBefore))
+		return s.endCall(Rejected(s.Call, s.input, StoppedBefore))
 	}
 	ctx, span := s.Telemetry.Tool(s.ctx, s.spec.Name, s.ID)
 	returned := s.ReadOnly()
@@ -428,7 +428,7 @@ func (s *run) execute() bool {
 		s.recordOutcome(err != nil || failure != "", nil)
 	}
 	if ctx.Err() != nil && (err != nil || result == nil) {
-		return s.end(Rejected(s.Call, s.input, StoppedWhile))
+		return s.endCall(Rejected(s.Call, s.input, StoppedWhile))
 	}
 	if err != nil {
 		result = tool.Failed(err)

@@ -63,7 +63,7 @@ func (r *Runner) Decide(tl tool.Tool, input json.RawMessage, access []tool.Acces
 		req.Roots, req.Bound = own.Judged()
 	}
 	req.Sandboxed, req.ReadWall = r.sandboxed(access), r.Walled(access)
-	d = leaving(access, r.View().Rules().Decide(req))
+	d = askOutsideSandbox(access, r.View().Rules().Decide(req))
 	if a, ok := tl.(AgentTool); ok {
 		if name := a.AgentType(input); name != "" {
 			d = aboutAgent(top.Policy, name, mode, d)
@@ -88,9 +88,9 @@ func (r *Runner) Walled(access []tool.Access) bool {
 	return slices.ContainsFunc(access, func(a tool.Access) bool { return a.Kind == tool.Execute }) && r.Env.Wall.Ready() == nil
 }
 
-// leaving changes an allow decision to ask for a command that the model requests to run
+// askOutsideSandbox changes an allow decision to ask for a command that the model requests to run
 // outside the sandbox, whatever rule or mode allows it.
-func leaving(access []tool.Access, d policy.Decision) policy.Decision {
+func askOutsideSandbox(access []tool.Access, d policy.Decision) policy.Decision {
 	if d.Behavior == wire.BehaviorAllow && slices.ContainsFunc(access, func(a tool.Access) bool { return a.Sandbox == tool.Outside }) {
 		d.Behavior, d.Rule, d.ReasonType, d.Reason = wire.BehaviorAsk, nil, "sandboxOverride", "the command would run outside the sandbox"
 	}
@@ -205,14 +205,14 @@ func (s *run) applyDecision() bool {
 		// As in the official command, only the result reports this denial, as if by a rule.
 		s.denyQuietly()
 		s.out.Meta.NonExecutionKind = "permission-rule"
-		return s.refuse()
+		return s.refuseCall()
 	}
 	return false
 }
 
-// judge is the stage of mode auto: a model judges the call, unless a person must decide. A
+// askJudge is the stage of mode auto: a model judges the call, unless a person must decide. A
 // command that it allows runs in the workspace sandbox.
-func (s *run) judge() bool {
+func (s *run) askJudge() bool {
 	if s.allowed || s.mode != wire.ModeAuto || !s.judgeable() {
 		return false
 	}
@@ -252,13 +252,13 @@ func (s *run) judgeable() bool {
 
 // allow lets the call run.
 func (s *run) allow(source, reason string) bool {
-	s.allowed, s.out.Meta = true, accepted(s.Call, source, reason)
+	s.allowed, s.out.Meta = true, acceptedMeta(s.Call, source, reason)
 	s.recordDecision(s.decision, s.by, true)
 	return false
 }
 
-// refuse ends a call that is not allowed. s.out holds the reason.
-func (s *run) refuse() bool {
+// refuseCall ends a call that is not allowed. s.out holds the reason.
+func (s *run) refuseCall() bool {
 	s.recordDecision(s.decision, s.by, false)
 	if s.judged != nil && s.out.Denied && !s.out.Interrupt && s.ctx.Err() == nil {
 		s.callDeniedHooks()
@@ -266,10 +266,10 @@ func (s *run) refuse() bool {
 	return true
 }
 
-// fail ends a call because the permission request failed.
-func (s *run) fail(err error) bool {
+// failCall ends a call because the permission request failed.
+func (s *run) failCall(err error) bool {
 	s.out.Result = tool.Failed(err)
-	return s.refuse()
+	return s.refuseCall()
 }
 
 // deny ends a call that a rule or the mode denies, and sends a separate message about it to
@@ -281,7 +281,7 @@ func (s *run) deny() bool {
 		m.DecisionReason = "" // the message contains the reason, as with the official command
 	}
 	s.out.Before = append(s.out.Before, m)
-	return s.refuse()
+	return s.refuseCall()
 }
 
 // reasonType returns the type of the reason for a denial, as the official command names it.
@@ -329,7 +329,7 @@ func (s *run) askHost() bool {
 	if s.ctx.Err() != nil { // the turn ended before an answer
 		s.out = Rejected(s.Call, s.out.Input, StoppedBefore)
 		s.out.Denied = true
-		return s.refuse()
+		return s.refuseCall()
 	}
 	if err != nil || res.Behavior != wire.BehaviorAllow {
 		return s.applyDenial(res, err)
@@ -342,16 +342,16 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 	s.out.Denied, s.out.Meta = true, s.rejected("permission-rule", "config", "other")
 	switch {
 	case err != nil:
-		return s.fail(fmt.Errorf("Tool permission request failed: Error: %v", err))
+		return s.failCall(fmt.Errorf("Tool permission request failed: Error: %v", err))
 	case res.Behavior != wire.BehaviorDeny:
-		return s.fail(fmt.Errorf("The permission callback gave no valid answer: it must be allow or deny, and was %q.", res.Behavior))
+		return s.failCall(fmt.Errorf("The permission callback gave no valid answer: it must be allow or deny, and was %q.", res.Behavior))
 	case res.Interrupt:
 		s.out.Interrupt = true
 		rej := Rejected(s.Call, s.out.Input, stoppedDenied)
 		s.out.Result, s.out.Meta, s.out.Stopped = rej.Result, rej.Meta, true
-		return s.refuse()
+		return s.refuseCall()
 	case res.Message == "" && s.by != "hook":
-		return s.fail(errors.New("The permission callback gave no valid answer: it denied the call without a message."))
+		return s.failCall(errors.New("The permission callback gave no valid answer: it denied the call without a message."))
 	}
 	source := classified(res, wire.UserReject)
 	reason := ""
@@ -363,7 +363,7 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 		}
 	}
 	s.out.Meta = s.rejected("permission-rule", source, reason)
-	return s.fail(errors.New(res.Message))
+	return s.failCall(errors.New(res.Message))
 }
 
 // applyPermission allows a call as answered, unless the answer changes the input to one that
@@ -371,7 +371,7 @@ func (s *run) applyDenial(res *wire.PermissionResult, err error) bool {
 func (s *run) applyPermission(res *wire.PermissionResult) bool {
 	if in := bytes.TrimSpace(res.UpdatedInput); len(in) > 0 && in[0] != '{' && string(in) != "null" {
 		s.out.Denied, s.out.Meta = true, s.rejected("permission-rule", "config", "other")
-		return s.fail(errors.New("The permission callback gave no valid answer: updatedInput must be an object."))
+		return s.failCall(errors.New("The permission callback gave no valid answer: updatedInput must be an object."))
 	}
 	var invalid error
 	changed, decided := !slices.Contains([]string{"", "null", "{}"}, string(bytes.Join(bytes.Fields(res.UpdatedInput), nil))), true // an empty input changes nothing
@@ -387,9 +387,9 @@ func (s *run) applyPermission(res *wire.PermissionResult) bool {
 		s.out.Result = tool.Failed(tool.Misuse("InputValidationError: permission handler updatedInput failed schema for %s", s.spec.Name))
 		s.out.Result.Content = wire.Text(fmt.Sprintf("<tool_use_error>The answer to the permission request changed the input of %s to one that its schema does not allow: %s\nThe input from the model was valid; the host must correct its answer.</tool_use_error>",
 			s.spec.Name, strings.TrimPrefix(invalid.Error(), "InputValidationError: ")))
-		return s.refuse()
+		return s.refuseCall()
 	case !decided:
-		return s.refuse()
+		return s.refuseCall()
 	case changed && s.decision.Behavior == wire.BehaviorDeny:
 		return s.deny()
 	}

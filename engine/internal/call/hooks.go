@@ -80,7 +80,7 @@ func (s *run) callHooks() bool {
 	}
 	s.out.add(s.hooks)
 	if s.ctx.Err() != nil { // the hooks were interrupted
-		return s.end(Rejected(s.Call, s.out.Input, StoppedBefore))
+		return s.endCall(Rejected(s.Call, s.out.Input, StoppedBefore))
 	}
 	switch s.hooks.Behavior {
 	case wire.BehaviorDeny:

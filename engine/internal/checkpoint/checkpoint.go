@@ -104,7 +104,7 @@ func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, 
 	total := int64(0)
 	covered := true
 	keep := func(p *files.Place, most int64) {
-		v, content, err := k.look(p, most)
+		v, content, err := k.readVersion(p, most)
 		if err != nil {
 			covered = false
 			return
@@ -132,7 +132,7 @@ func (k *Keeper) Before(call string, paths, dirs []string) (after func() error, 
 			covered = false
 		}
 	}
-	if !visit(dirs, func(p *files.Place) { keep(p, maxFile) }) {
+	if !visitFiles(dirs, func(p *files.Place) { keep(p, maxFile) }) {
 		covered = false
 	}
 	if len(paths) > 0 || len(dirs) > 0 {
@@ -162,13 +162,13 @@ func (k *Keeper) after(call string, before map[string]version, dirs []string, co
 	now := map[string]version{}
 	failed := map[string]bool{}
 	note := func(p *files.Place) {
-		if v, _, err := k.look(p, maxTotal); err == nil {
+		if v, _, err := k.readVersion(p, maxTotal); err == nil {
 			now[p.Path] = v
 		} else {
 			failed[p.Path] = true
 		}
 	}
-	covered = visit(dirs, note) && covered
+	covered = visitFiles(dirs, note) && covered
 	for path := range before {
 		if _, ok := now[path]; !ok && !failed[path] {
 			at(path, func(p *files.Place) error { note(p); return nil })
@@ -203,8 +203,8 @@ func at(path string, f func(*files.Place) error) error {
 	return f(p)
 }
 
-// look returns the version of a file, and its content unless that is recorded.
-func (k *Keeper) look(p *files.Place, most int64) (version, []byte, error) {
+// readVersion returns the version of a file, and its content unless that is recorded.
+func (k *Keeper) readVersion(p *files.Place, most int64) (version, []byte, error) {
 	v := version{Path: p.Path}
 	info, err := p.Stat()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -238,9 +238,9 @@ func hashOf(content []byte) string {
 // skipped names directories that belong to git and package managers.
 var skipped = []string{".git", "node_modules", ".hg", ".svn"}
 
-// visit calls f with the files below directories. It reports whether it visited all of
+// visitFiles calls f with the files below directories. It reports whether it visited all of
 // them.
-func visit(dirs []string, f func(*files.Place)) bool {
+func visitFiles(dirs []string, f func(*files.Place)) bool {
 	n, whole := 0, true
 	for _, dir := range dirs {
 		whole = files.Visit(dir, skipped, func(p *files.Place) bool {
@@ -307,7 +307,7 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 		var now version
 		var content []byte
 		err := at(path, func(p *files.Place) (err error) {
-			if now, content, err = k.look(p, maxTotal); err == nil && content == nil && now.Hash != "" {
+			if now, content, err = k.readVersion(p, maxTotal); err == nil && content == nil && now.Hash != "" {
 				content, _, err = p.ReadAll(maxTotal)
 			}
 			return err
@@ -357,7 +357,7 @@ func (k *Keeper) Rewind(message string, roots []string, dry bool) (*Report, erro
 		return nil, err
 	}
 	for _, w := range writes {
-		if err := at(w.to.Path, func(p *files.Place) error { return put(p, w.from, w.to, w.content) }); err != nil {
+		if err := at(w.to.Path, func(p *files.Place) error { return writeVersion(p, w.from, w.to, w.content) }); err != nil {
 			return r, fmt.Errorf("%s could not be put back: %w", w.to.Path, err)
 		}
 	}
@@ -461,9 +461,9 @@ func contentOf(records []json.RawMessage, hash string) ([]byte, error) {
 	return nil, errors.New("the content was not kept")
 }
 
-// put writes a version of a file atomically, if the file is still in the expected
+// writeVersion writes a version of a file atomically, if the file is still in the expected
 // version.
-func put(p *files.Place, from, to version, content []byte) error {
+func writeVersion(p *files.Place, from, to version, content []byte) error {
 	data, before, err := p.ReadAll(maxTotal)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

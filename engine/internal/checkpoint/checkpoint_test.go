@@ -47,7 +47,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	var paths []string
-	if !visit([]string{dir}, func(p *files.Place) { paths = append(paths, p.Path) }) {
+	if !visitFiles([]string{dir}, func(p *files.Place) { paths = append(paths, p.Path) }) {
 		t.Fatal("the tree is too big")
 	}
 	for _, p := range paths {

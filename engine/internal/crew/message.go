@@ -118,7 +118,7 @@ func (m *MessageTool) Run(ctx context.Context, call *tool.Call) (*tool.Result, e
 			return nil, context.Cause(ctx)
 		}
 	}
-	leave, err := p.admit()
+	leave, err := p.reserveSlot()
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ type counts struct {
 	ByType map[string]int `json:"by_type"`
 }
 
-func (s *Stats) start(a *Subagent, asked string, background bool) {
+func (s *Stats) recordStart(a *Subagent, asked string, background bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n.Spawned++
@@ -65,7 +65,7 @@ func (s *Stats) start(a *Subagent, asked string, background bool) {
 	s.n.ByType[a.Def.Name]++
 }
 
-func (s *Stats) ended(status, killer string) {
+func (s *Stats) recordEnd(status, killer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch status {
@@ -85,7 +85,7 @@ func (s *Stats) ended(status, killer string) {
 	}
 }
 
-func (s *Stats) refuse(why string) {
+func (s *Stats) recordRefusal(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch why {

@@ -261,7 +261,7 @@ func (s *Subagent) start(ctx context.Context, background bool) (*tool.Result, er
 	}
 	go s.run()
 	if background {
-		return s.launched(), nil
+		return s.launchedResult(), nil
 	}
 	select {
 	case <-s.done:
@@ -270,12 +270,12 @@ func (s *Subagent) start(ctx context.Context, background bool) (*tool.Result, er
 		}
 		return s.returned()
 	case <-s.moved:
-		return s.launched(), nil
+		return s.launchedResult(), nil
 	case <-ctx.Done():
 	}
 	select {
 	case <-s.moved: // it no longer belongs to this turn
-		return s.launched(), nil
+		return s.launchedResult(), nil
 	default:
 	}
 	s.stop(killer, context.Cause(ctx))
@@ -307,7 +307,7 @@ func (s *Subagent) started(info tool.TaskInfo) wire.Message {
 
 // run is the goroutine of the subagent.
 func (s *Subagent) run() {
-	crash := s.converse()
+	crash := s.runConversation()
 	if s.Place != nil && s.Place.Tidy() {
 		s.Place = nil
 	}
@@ -321,8 +321,8 @@ func (s *Subagent) run() {
 	close(s.done)
 }
 
-// converse runs the conversation. It returns the panic that ended it, if any.
-func (s *Subagent) converse() (crash any) {
+// runConversation runs the conversation. It returns the panic that ended it, if any.
+func (s *Subagent) runConversation() (crash any) {
 	defer func() {
 		if crash = recover(); crash != nil {
 			s.parent.Log.Error("a subagent panicked", "agent", s.Def.Name, "panic", crash, "stack", string(debug.Stack()))
@@ -351,7 +351,7 @@ func (s *Subagent) finish(crash any) {
 		return // await gave up on it
 	}
 	s.over = true
-	s.judge(crash)
+	s.setOutcome(crash)
 	if s.spool != nil {
 		s.spool.Close()
 	}
@@ -363,7 +363,7 @@ func (s *Subagent) finish(crash any) {
 	s.mu.Unlock()
 	s.describe(map[string]any{"finished": info.Status == tool.TaskCompleted})
 	if s.counted() {
-		p.Top.Stats.ended(info.Status, killer)
+		p.Top.Stats.recordEnd(info.Status, killer)
 	}
 	if result != nil && len(result.PermissionDenials) > 0 {
 		p.Top.AddDenials(result.PermissionDenials)
@@ -391,8 +391,8 @@ func (s *Subagent) reportEnd(info tool.TaskInfo) {
 	}
 }
 
-// judge sets the outcome of the subagent. The caller holds mu.
-func (s *Subagent) judge(crash any) {
+// setOutcome sets the outcome of the subagent. The caller holds mu.
+func (s *Subagent) setOutcome(crash any) {
 	r, res := &s.report, s.result
 	s.info.Status = tool.TaskCompleted
 	switch {
@@ -566,8 +566,8 @@ func framed(text string) string {
 		strings.ReplaceAll(text, "\n", "\n  ") + "\n"
 }
 
-// launched returns the result of a call that does not wait.
-func (s *Subagent) launched() *tool.Result {
+// launchedResult returns the result of a call that does not wait.
+func (s *Subagent) launchedResult() *tool.Result {
 	info := s.Info()
 	text := fmt.Sprintf("The subagent works in the background.\nagentId: %s\nYou will be notified with its report when it finishes. Until then, do not guess its findings and do not do its work twice: continue with other work, "+
 		"or answer the user. TaskOutput with this id returns its output so far; TaskStop stops it.", s.ID+s.howToContinue())
@@ -617,7 +617,7 @@ func (s *Subagent) await(grace time.Duration) {
 	s.mu.Unlock()
 	s.parent.Log.Warn("a subagent does not stop", "agent", s.Def.Name)
 	if s.counted() {
-		s.parent.Top.Stats.ended(info.Status, killer)
+		s.parent.Top.Stats.recordEnd(info.Status, killer)
 	}
 	s.reportEnd(info)
 }

@@ -129,7 +129,7 @@ func (a *Tool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
 		return nil, tool.Misuse("InputValidationError: Agent failed: the isolation %q is not available here. Use worktree, or leave it out.", in.Isolation)
 	}
 	p := a.parent
-	leave, err := p.admit()
+	leave, err := p.reserveSlot()
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (a *Tool) Run(ctx context.Context, tc *tool.Call) (*tool.Result, error) {
 		return nil, err
 	}
 	s.leave = leave
-	p.Top.Stats.start(s, asked, background)
+	p.Top.Stats.recordStart(s, asked, background)
 	return s.start(ctx, background)
 }
 
@@ -166,7 +166,7 @@ func (a *Tool) Fork(ctx context.Context, tc *tool.Call, in *Input) (id, report s
 	if err != nil {
 		return "", "", err
 	}
-	leave, err := a.parent.admit()
+	leave, err := a.parent.reserveSlot()
 	if err != nil {
 		return "", "", err
 	}
@@ -188,21 +188,21 @@ func (a *Tool) Fork(ctx context.Context, tc *tool.Call, in *Input) (id, report s
 	return s.ID, cmp.Or(s.report.text, noReport), nil
 }
 
-// admit returns an error if no subagent can start now. Otherwise it reserves a slot
+// reserveSlot returns an error if no subagent can start now. Otherwise it reserves a slot
 // among the running ones until leave is called.
-func (p *Parent) admit() (leave func(), err error) {
+func (p *Parent) reserveSlot() (leave func(), err error) {
 	stats := &p.Top.Stats
 	if p.Depth >= MaxDepth {
-		stats.refuse("depth_limit")
+		stats.recordRefusal("depth_limit")
 		return nil, fmt.Errorf("Subagents start subagents at most %d deep. Do the work yourself.", MaxDepth)
 	}
 	if p.Spent() {
-		stats.refuse("budget")
+		stats.recordRefusal("budget")
 		return nil, errors.New("The budget is used up, so no subagent was started.")
 	}
 	if p.Top.running.Add(1) > maxSubagents {
 		p.Top.running.Add(-1)
-		stats.refuse("concurrency_limit")
+		stats.recordRefusal("concurrency_limit")
 		return nil, fmt.Errorf("%d subagents are running already. Wait until some have ended.", maxSubagents)
 	}
 	return sync.OnceFunc(func() { p.Top.running.Add(-1) }), nil

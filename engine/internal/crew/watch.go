@@ -85,13 +85,13 @@ func (w *Watch) report(ev tool.Event) {
 			w.AddPrompt(fmt.Sprintf("The monitor %s (%s) reports:\n%s", ev.Info.ID, ev.Info.Description, ev.Text), &wire.Origin{Kind: "task-notification", Producer: "session-task"})
 		}
 	case tool.TaskEnded:
-		w.ended(ev.Info)
+		w.reportEnd(ev.Info)
 	}
 }
 
-// ended reports that a task has ended. If it ran in the background, the model gets a separate
+// reportEnd reports that a task has ended. If it ran in the background, the model gets a separate
 // turn about it, unless the task was stopped; otherwise the result of the call reports it.
-func (w *Watch) ended(info tool.TaskInfo) {
+func (w *Watch) reportEnd(info tool.TaskInfo) {
 	m := &wire.TaskNotification{TaskID: info.ID, RunID: info.RunID, ToolUseID: info.ToolUseID, Status: statusOf(info),
 		OutputFile: info.OutputFile, Summary: info.Summary}
 	if !info.Background {

@@ -261,14 +261,14 @@ func (h *History) Quarantine(status int, message string) *session.Entry {
 			i-- // AppendMessages put a message in front
 		}
 		if i >= 0 && i < len(h.Messages) && k < len(h.Messages[i].Blocks) {
-			n = h.refuse(i, k, message)
+			n = h.removeMedia(i, k, message)
 		}
 	} else if status == http.StatusRequestEntityTooLarge || strings.Contains(lower, "image") || strings.Contains(lower, "pdf") || strings.Contains(lower, "document") {
 		// The error does not name the block: assume the newest ones, which the API has not
 		// accepted yet.
 		for i := len(h.Messages) - 1; i >= 0 && n == 0; i-- {
 			for k := range h.Messages[i].Blocks {
-				n += h.refuse(i, k, message)
+				n += h.removeMedia(i, k, message)
 			}
 		}
 	}
@@ -278,8 +278,8 @@ func (h *History) Quarantine(status int, message string) *session.Entry {
 	return &session.Entry{Type: quarantineType, Fields: recorder.Fields("blocks", h.refused)}
 }
 
-// refuse removes the pictures and documents from a block. It returns how many there were.
-func (h *History) refuse(i, k int, reason string) int {
+// removeMedia removes the pictures and documents from a block. It returns how many there were.
+func (h *History) removeMedia(i, k int, reason string) int {
 	m := &h.Messages[i]
 	if m.Role != "user" {
 		return 0

@@ -41,7 +41,7 @@ func (p *Prefix) SetSystem(key string, system []string) {
 		if len(blocks) == 0 {
 			return nil
 		}
-		blocks[len(blocks)-1] = p.marked(blocks[len(blocks)-1])
+		blocks[len(blocks)-1] = p.withBreakpoint(blocks[len(blocks)-1])
 		return encodedList(blocks)
 	})
 }
@@ -72,8 +72,8 @@ var sharedSystem = Shared[writtenSystem, json.RawMessage]{Same: func(a, b writte
 	return a.noMarks == b.noMarks && slices.Equal(a.texts, b.texts)
 }}
 
-// marked returns a block with a breakpoint after it, unless NoMarks is set.
-func (p *Prefix) marked(block json.RawMessage) json.RawMessage {
+// withBreakpoint returns a block with a breakpoint after it, unless NoMarks is set.
+func (p *Prefix) withBreakpoint(block json.RawMessage) json.RawMessage {
 	if p.NoMarks {
 		return block
 	}
@@ -96,7 +96,7 @@ func (p *Prefix) SetTools(tools []tool.Tool) {
 		for i, t := range key.tools {
 			list[i] = recorder.JSON(t)
 		}
-		list[len(list)-1] = p.marked(list[len(list)-1])
+		list[len(list)-1] = p.withBreakpoint(list[len(list)-1])
 		return encodedList(list)
 	})
 }

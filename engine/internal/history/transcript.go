@@ -321,7 +321,7 @@ func (t *Transcript) messages(pieces [][]byte, mark, grows bool) [][]byte {
 	pieces = append(pieces, t.pieces...)
 	var tail []byte
 	if t.n == 0 {
-		tail = t.begin(tail)
+		tail = t.beginWithUser(tail)
 	}
 	for i, m := range t.Messages[t.n:] {
 		i += t.n
@@ -337,9 +337,9 @@ func (t *Transcript) messages(pieces [][]byte, mark, grows bool) [][]byte {
 	return append(pieces, append(tail, ']'))
 }
 
-// begin appends a message of the user if the first one is not, because the API requires the
+// beginWithUser appends a message of the user if the first one is not, because the API requires the
 // user to begin.
-func (t *Transcript) begin(dst []byte) []byte {
+func (t *Transcript) beginWithUser(dst []byte) []byte {
 	if len(t.Messages) > 0 && t.Messages[0].Role != "user" {
 		dst = append(dst, `{"role":"user","content":[{"type":"text","text":"(no content)"}]},`...)
 	}
@@ -374,7 +374,7 @@ func (t *Transcript) write(before int) {
 		}
 		piece := &t.pieces[len(t.pieces)-1]
 		if t.n == 0 {
-			*piece = t.begin(*piece)
+			*piece = t.beginWithUser(*piece)
 		}
 		t.size += m.size()
 		*piece, m.Blocks = m.append(*piece, true)

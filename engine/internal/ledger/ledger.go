@@ -228,11 +228,11 @@ func (l *Ledger) Reserve(budget, nanos int64) (release func(), ok bool) {
 	if l.total >= budget || sum(held, nanos) > budget {
 		return func() {}, false
 	}
-	return l.hold(nanos), true
+	return l.addReservation(nanos), true
 }
 
-// hold adds a reservation. The caller holds mu.
-func (l *Ledger) hold(nanos int64) (release func()) {
+// addReservation adds a reservation. The caller holds mu.
+func (l *Ledger) addReservation(nanos int64) (release func()) {
 	l.reserved = sum(l.reserved, nanos)
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
@@ -261,7 +261,7 @@ func (l *Ledger) Wait(ctx context.Context, budget, nanos int64) (release func(),
 			return func() {}, false
 		}
 		if l.reserved == 0 || sum(sum(l.total, l.reserved), nanos) <= budget {
-			release = l.hold(nanos)
+			release = l.addReservation(nanos)
 			l.mu.Unlock()
 			return release, true
 		}
@@ -319,13 +319,13 @@ func (l *Ledger) modelUsage(accounts map[string]*account) map[string]*wire.Model
 			ThinkingTokens: &a.thinking, Ephemeral5mInputTokens: &a.write5m, Ephemeral1hInputTokens: &a.write1h,
 			CanonicalModel: info.Canonical, Provider: "firstParty", CostBasis: basis,
 		}
-		detach(out[name])
+		copyNumbers(out[name])
 	}
 	return out
 }
 
-// detach copies the numbers that a usage points to.
-func detach(m *wire.ModelUsage) {
+// copyNumbers copies the numbers that a usage points to.
+func copyNumbers(m *wire.ModelUsage) {
 	for _, p := range []**int64{&m.ThinkingTokens, &m.Ephemeral5mInputTokens, &m.Ephemeral1hInputTokens} {
 		n := **p
 		*p = &n
