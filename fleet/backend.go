@@ -65,7 +65,10 @@ type Backend struct {
 	work group.Gate
 }
 
-var _ hub.Backend = (*Backend)(nil)
+var (
+	_ hub.Backend = (*Backend)(nil)
+	_ hub.Rester  = (*Backend)(nil)
+)
 
 // Metrics count events since a backend was opened.
 type Metrics struct {

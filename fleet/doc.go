@@ -20,6 +20,7 @@
 //
 //	<name>.log.<session>        the journal; entries that are appended together are one message
 //	<name>.in.<session>.<key>   the inbox: each item has a subject, so it is created once
+//	<name>.in.<session>.end     stored when the session rests, with the number of the last item
 //	<name>.work.<session>       exists while the session has work to do
 //	<name>.piece.<session>      pieces of answers for those who watch; not stored
 //	KV <name>-leases            which process runs a session

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 	"github.com/parley-go/parley/hub"
 )
 
@@ -119,6 +120,51 @@ func (b *Backend) put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 	}
 }
 
+// RestBehind implements [hub.Rester]. It shows that nothing was added by storing something at the end, which only the
+// current leader can do: an empty message in the journal, and an item without a key in the inbox. Both are stored after the
+// mark was removed, so whoever adds something later sets it again.
+func (b *Backend) RestBehind(ctx context.Context, id string, n, item uint64) (bool, error) {
+	if err := b.Rest(ctx, id); err != nil {
+		return false, err
+	}
+	rests, err := b.endsAt(ctx, id, n, item)
+	if !rests {
+		err = errors.Join(err, b.Wake(context.WithoutCancel(ctx), id))
+	}
+	return rests, err
+}
+
+// endsAt reports whether a journal ends with a number, which may be [hub.AnyNumber], and an inbox has no items after one.
+func (b *Backend) endsAt(ctx context.Context, id string, n, item uint64) (yes bool, err error) {
+	if n != hub.AnyNumber {
+		err := b.appendChunk(ctx, id, n, chunk{}, 0, nuid.Next())
+		if errors.Is(err, hub.ErrConflict) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	subject, all, name := b.inSubject(id, endToken), b.inSubject(id, "*"), nuid.Next()
+	err = b.untilCurrent(ctx, func(ctx context.Context) (bool, error) {
+		last, err := b.leaderGet(ctx, inStream, getRequest{LastFor: all})
+		t := tailOf(last)
+		if err != nil || t.n > item {
+			return true, err
+		}
+		_, _, err = b.publish(ctx, newMsg(subject, []byte("{}"), headerID, name, headerExpect, number(t.seq), headerSubject, all, headerPrev, number(t.seq), headerN, number(t.n)))
+		if wrong := (*sequenceError)(nil); errors.As(err, &wrong) {
+			return false, nil
+		}
+		yes = err == nil
+		return true, err
+	})
+	return yes, err
+}
+
+// endToken is the part of a subject for the end of an inbox. It is no hash of a key.
+const endToken = "end"
+
 // wakeLater records that a session has work to do, without waiting. The sender of the item has
 // recorded it before, but a worker that rested in between must be notified again.
 func (b *Backend) wakeLater(id string) {
@@ -148,6 +194,9 @@ func (b *Backend) Inbox(ctx context.Context, id string, after uint64, follow boo
 				item, err := b.item(ctx, m)
 				if err != nil {
 					return false, err
+				}
+				if item.Key == "" { // see RestBehind
+					return true, nil
 				}
 				return yield(item, nil), nil
 			})

@@ -20,6 +20,7 @@ import (
 // and does not know yet that there is another one: it has the first messages of the log only.
 type front struct {
 	back *nats.Conn
+	kind string // of the stream that is stale
 
 	mu   sync.Mutex
 	last uint64 // the last message that it has
@@ -40,7 +41,7 @@ func behind(t *testing.T, b *Backend) *front {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	near := connect(t, s)
-	f := &front{back: b.nc}
+	f := &front{back: b.nc, kind: logStream}
 	prefix := "back-" + session.NewID() + "."
 	if _, err := f.back.Subscribe(prefix+">", func(m *nats.Msg) {
 		f.mu.Lock()
@@ -86,7 +87,7 @@ func (f *front) stale(b *Backend, m *nats.Msg) *nats.Msg {
 	if f.left == 0 {
 		return nil
 	}
-	stream := b.stream(logStream)
+	stream := b.stream(f.kind)
 	var req getRequest
 	json.Unmarshal(m.Data, &req)
 	switch m.Subject {
@@ -216,5 +217,87 @@ func TestAppendThatLandedBehindAServerThatLags(t *testing.T) {
 	}
 	if f.gets < 2 {
 		t.Errorf("%d stale answers", f.gets)
+	}
+}
+
+// A session rests only if nothing was added, although servers that lag answer.
+func TestRestBehindAServerThatLags(t *testing.T) {
+	for _, kind := range []string{logStream, inStream} {
+		open, id := place(t), session.NewID()
+		b, other := open(), open()
+		put := func(key string) {
+			t.Helper()
+			if _, err := other.PutAndWake(t.Context(), id, hub.Item{Key: key, Data: json.RawMessage(`{}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		work := func() (ids []string) {
+			t.Helper()
+			for id, err := range other.Work(t.Context(), false) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, id)
+			}
+			return ids
+		}
+		f := behind(t, b)
+		f.kind = kind
+		put("one")
+		if err := other.Append(t.Context(), id, 0, hubtest.Entries(0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		subject := other.logSubject(id)
+		if kind == inStream {
+			subject = other.inSubject(id, "*")
+		}
+		last, err := other.leaderGet(t.Context(), kind, getRequest{LastFor: subject})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.last = last.seq
+		if kind == inStream {
+			put("two")
+		} else if err := other.Append(t.Context(), id, 1, hubtest.Entries(1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		f.mu.Lock()
+		f.left = 3
+		f.mu.Unlock()
+		if rests, err := b.RestBehind(t.Context(), id, 1, 1); rests || err != nil || f.gets == 0 {
+			t.Errorf("%s: the session rests: %v, %v, after %d stale answers", kind, rests, err, f.gets)
+		}
+		if got := work(); len(got) != 1 {
+			t.Errorf("%s: the sessions %v have work, want one", kind, got)
+		}
+		f.mu.Lock()
+		f.left = 0
+		f.mu.Unlock()
+		items := 1
+		if kind == inStream {
+			items = 2
+		}
+		for range 2 {
+			if rests, err := b.RestBehind(t.Context(), id, hub.AnyNumber, uint64(items)); !rests || err != nil {
+				t.Errorf("%s: the session does not rest: %v", kind, err)
+			}
+		}
+		if got := work(); len(got) != 0 {
+			t.Errorf("%s: the sessions %v have work, want none", kind, got)
+		}
+		put("last")
+		var numbers []uint64
+		for item, err := range other.Inbox(t.Context(), id, 0, false) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			numbers = append(numbers, item.Number)
+		}
+		if want := []uint64{1, 2, 3}[:items+1]; fmt.Sprint(numbers) != fmt.Sprint(want) {
+			t.Errorf("%s: the items %d, want %d", kind, numbers, want)
+		}
+		if err := b.TrimInbox(t.Context(), id, uint64(items)+1); err != nil {
+			t.Error(err)
+		}
 	}
 }

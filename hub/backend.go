@@ -107,6 +107,14 @@ type Waker interface {
 	PutAndWake(ctx context.Context, id string, item Item) (Item, error)
 }
 
+// A Rester is a [Backend] that checks whether a session can rest. Its servers may answer without the latest entries and
+// items, so reading cannot show that nothing was added.
+type Rester interface {
+	// RestBehind marks a session as having no work to do, like Rest, unless its journal has entries after the number n,
+	// which may be AnyNumber, or its inbox has items after the number item. It reports whether the session rests.
+	RestBehind(ctx context.Context, id string, n, item uint64) (bool, error)
+}
+
 // A Caller is a [Backend] through which the hubs that share it call each other. Without one, methods such as
 // [Session.Rewind] return [ErrLocked] unless this process runs the session.
 type Caller interface {

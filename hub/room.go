@@ -550,11 +550,21 @@ func (r *room) rest() (again bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), 10*time.Second)
 	defer cancel()
 	b := r.hub.cfg.Backend
-	if err := b.Rest(ctx, r.id); err != nil {
-		return false // then it is only checked again
-	}
-	for range b.Inbox(ctx, r.id, r.fold.item, false) {
-		return b.Wake(ctx, r.id) == nil
+	if rester, ok := b.(Rester); ok {
+		n := AnyNumber
+		if !r.owner { // it has not written anything, so there may be more than it has read
+			n = r.fold.n
+		}
+		if rests, err := rester.RestBehind(ctx, r.id, n, r.fold.item); !rests {
+			return err == nil // otherwise it is checked again
+		}
+	} else {
+		if err := b.Rest(ctx, r.id); err != nil {
+			return false // then it is only checked again
+		}
+		for range b.Inbox(ctx, r.id, r.fold.item, false) {
+			return b.Wake(ctx, r.id) == nil
+		}
 	}
 	if r.fold.item > r.trimmed {
 		r.trimInbox(ctx, r.fold.item)
