@@ -32,12 +32,13 @@ type load struct {
 	stop     chan struct{}
 	work     sync.WaitGroup
 	results  atomic.Int64
+	waits    []atomic.Pointer[string] // by session, what its client waits for
 	cancel   context.CancelFunc
 }
 
 // startLoad starts sessions, each of which receives its next prompt when it is idle.
 func (w *world) startLoad(ctx context.Context, sessions int) (*load, error) {
-	l := &load{stop: make(chan struct{}), accepted: make([][]string, sessions)}
+	l := &load{stop: make(chan struct{}), accepted: make([][]string, sessions), waits: make([]atomic.Pointer[string], sessions)}
 	ctx, l.cancel = context.WithCancel(ctx)
 	for _, b := range w.backends {
 		h, err := hub.New(hub.Config{Backend: b, Gateway: true, Name: "gateway", Agent: func(context.Context, hub.Start) (*parley.Options, error) {
@@ -74,6 +75,11 @@ func again(ctx context.Context, f func() error) error {
 // drive sends prompts to one session, one after the other, and waits for each result.
 func (l *load) drive(ctx context.Context, i int) {
 	var after uint64
+	waits := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		l.waits[i].Store(&text)
+	}
+	defer l.waits[i].Store(nil)
 	for n := 0; ; n++ {
 		select {
 		case <-l.stop:
@@ -85,10 +91,12 @@ func (l *load) drive(ctx context.Context, i int) {
 		s := l.hubs[(i+n)%3].Session(l.sessions[i])
 		m := wire.Prompt(wire.Text(fmt.Sprintf("prompt-%d-%d", i, n)))
 		m.UUID = session.NewID()
+		waits("the acceptance of prompt %d (%s) at gateway %d", n, m.UUID, (i+n)%3)
 		if again(ctx, func() error { _, err := s.Prompt(ctx, chaos, m); return err }) != nil {
 			return
 		}
 		l.accepted[i] = append(l.accepted[i], m.UUID)
+		waits("the result of prompt %d (%s) behind entry %d at gateway %d", n, m.UUID, after, (i+n)%3)
 		again(ctx, func() error {
 			for e, err := range s.Attach(ctx, chaos, after) {
 				if err != nil {
@@ -109,14 +117,14 @@ func (l *load) drive(ctx context.Context, i int) {
 const finishTime = 3 * time.Minute
 
 // finish waits until every prompt has its result.
-func (l *load) finish(ctx context.Context) (late error) {
+func (w *world) finish(ctx context.Context, l *load) (late error) {
 	close(l.stop)
 	done := make(chan struct{})
 	go func() { l.work.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(finishTime):
-		late = &lateError{fmt.Sprintf("some prompts have no result %v after the last fault", finishTime)}
+		late = &lateError{fmt.Sprintf("some prompts have no result %v after the last fault:%s", finishTime, w.unfinished(ctx, l))}
 		l.cancel()
 		<-done
 	}
@@ -124,6 +132,47 @@ func (l *load) finish(ctx context.Context) (late error) {
 		h.Close()
 	}
 	return late
+}
+
+// unfinished describes the sessions whose clients still wait.
+func (w *world) unfinished(ctx context.Context, l *load) (text string) {
+	b := w.backends[0]
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	work := map[string]bool{}
+	for id, err := range b.Work(ctx, false) {
+		if err == nil {
+			work[id] = true
+		}
+	}
+	for i, id := range l.sessions {
+		waits := l.waits[i].Load()
+		if waits == nil {
+			continue
+		}
+		var end, item, owner uint64
+		prompts, results := 0, 0
+		for e, err := range b.Read(ctx, id, 0, false) {
+			if err != nil {
+				break
+			}
+			end, item, owner = max(end, e.N), max(item, e.Item), e.Epoch
+			switch {
+			case e.Kind == hub.KindPrompt:
+				prompts++
+			case e.Kind == hub.KindFrame && wire.PeekType(e.Data) == "result":
+				results++
+			}
+		}
+		unread := 0
+		for _, err := range b.Inbox(ctx, id, item, false) {
+			if err == nil {
+				unread++
+			}
+		}
+		text += fmt.Sprintf("\n  session %d (%s) waits for %s; its journal has %d prompts and %d results and ends with %d of owner %d; its inbox has %d more items; it is marked: %v", i, id, *waits, prompts, results, end, owner, unread, work[id])
+	}
+	return text
 }
 
 // A history holds the operations of clients on logs and leases, for porcupine.

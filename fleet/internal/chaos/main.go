@@ -83,7 +83,7 @@ func run(ctx context.Context, seed uint64, duration time.Duration, sessions, res
 	}
 	hist := w.startHistory(ctx)
 	w.faults(ctx, duration)
-	late := load.finish(ctx)
+	late := w.finish(ctx, load)
 	hist.finish()
 	return errors.Join(w.check(ctx, load, hist, late == nil), late)
 }
