@@ -14,10 +14,11 @@ import (
 	"github.com/parley-go/parley/terminal"
 )
 
-const mcpSynopsis = "add | list | get | remove | login | logins | logout | serve"
+const mcpSynopsis = "add | add-json | list | get | remove | login | logins | logout | serve"
 
 const mcpText = `
   parley mcp add [FLAGS] NAME COMMAND-OR-URL [ARGS]    save a server
+  parley mcp add-json NAME JSON                        save a server with this configuration
   parley mcp list                                      list the servers
   parley mcp get NAME                                  show one
   parley mcp remove NAME                               remove one
@@ -46,6 +47,7 @@ sse or ws, --env NAME=VALUE and --header "NAME: VALUE". Without --transport, a U
 
   parley mcp add files -- npx my-server --root .
   parley mcp add --header "X-Key: abc" web https://example.com/mcp
+  parley mcp add-json files '{"command":"npx","args":["my-server"]}'
 
 parley mcp login logs in to a server on the network. The login is saved in your config
 directory, in a file that only you can read, and is sent only to that server at that
@@ -64,8 +66,8 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 	switch verb, rest := args[0], args[1:]; verb {
 	case "serve":
 		return mcpServe(ctx, p, rest)
-	case "add":
-		return mcpAdd(p, rest)
+	case "add", "add-json":
+		return mcpAdd(p, verb, rest)
 	case "list", "get", "remove":
 		return mcpServers(p, verb, rest)
 	case "login":
@@ -84,7 +86,7 @@ func mcpCommand(ctx context.Context, p *process, args []string) error {
 		}
 		return mcpLogout(ctx, p, rest[0])
 	default:
-		return unknownVerb(verb, "serve", "add", "list", "get", "remove", "login", "logins", "logout")
+		return unknownVerb(verb, "serve", "add", "add-json", "list", "get", "remove", "login", "logins", "logout")
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -149,9 +150,26 @@ func complete(cfg *wire.MCPServerConfig, words []string) error {
 	return nil
 }
 
-// mcpAdd adds a server to a scope.
-func mcpAdd(p *process, args []string) error {
+// fromJSON parses the words NAME JSON of parley mcp add-json, and returns those of parley mcp add.
+func fromJSON(cfg *wire.MCPServerConfig, words []string) ([]string, error) {
+	if len(words) != 2 {
+		return nil, usagef("usage: parley mcp add-json [--scope SCOPE] NAME JSON")
+	}
+	if err := json.Unmarshal([]byte(words[1]), cfg); err != nil {
+		return nil, usagef("the configuration of %s is not valid: %v", words[0], err)
+	}
+	if cfg.Command == "" && cfg.URL == "" {
+		return nil, usagef("the configuration of %s needs a command or a url", words[0])
+	}
+	return append([]string{words[0], cmp.Or(cfg.Command, cfg.URL)}, cfg.Args...), nil
+}
+
+// mcpAdd adds a server to a scope. The verb is add or add-json.
+func mcpAdd(p *process, verb string, args []string) error {
 	scope, cfg, words, err := readAdd(args)
+	if err == nil && verb == "add-json" {
+		words, err = fromJSON(cfg, words)
+	}
 	if err == nil {
 		err = complete(cfg, words)
 	}

@@ -37,6 +37,9 @@ const wrongInput = `
 2 mcp nope
 2 mcp ad | add?
 2 mcp add x | usage
+2 mcp add-json x | usage
+2 mcp add-json x {} | needs a command or a url
+2 mcp add-json x nothing | is not valid
 2 mcp add --transport ftp a http://x | ftp
 2 mcp add --scope moon a b | moon
 2 mcp get
