@@ -154,7 +154,7 @@ var requests = []struct {
 			},
 			BlockedPath: "/d/x", DecisionReason: "It is outside.", DecisionReasonType: "workingDir", ToolUseID: "toolu_1", AgentID: "a1",
 			MCPServer: &wire.ToolServer{Name: "calc", Source: "sdk"}, MatchedAskRule: &wire.AskRule{Source: "userSettings", ToolName: "Bash"},
-			RequiresUserInteraction: true, ServerPolicyAskOnly: true,
+			RequiresUserInteraction: true, ServerPolicyAskOnly: new(true),
 			DecisionReasonHookEvent: wire.EventPreToolUse, DecisionReasonHookSource: "settings",
 		}},
 	{`{"subtype":"hook_callback","callback_id":"hook_0","input":{"session_id":"s","transcript_path":"/t","cwd":"/w","hook_event_name":"SessionEnd","reason":"clear"},"tool_use_id":"u"}`,

@@ -400,11 +400,11 @@ type CanUseTool struct {
 	DecisionReasonRuleSource string    `json:"decision_reason_rule_source,omitzero"` // the place of the rule, as in AskRule
 	MatchedAskRule           *AskRule  `json:"matched_ask_rule,omitzero"`
 
-	ClassifierApprovable    bool `json:"classifier_approvable,omitzero"`      // a model may decide
-	SuppressAlwaysAllowRule bool `json:"suppress_always_allow_rule,omitzero"` // do not offer a permanent allow rule
-	DefaultToNo             bool `json:"default_to_no,omitzero"`
-	ServerPolicyAskOnly     bool `json:"server_policy_ask_only,omitzero"`
-	RequiresUserInteraction bool `json:"requires_user_interaction,omitzero"` // the tool itself is a question
+	ClassifierApprovable    *bool `json:"classifier_approvable,omitzero"`      // a model may decide; nil if no safety check asks
+	SuppressAlwaysAllowRule bool  `json:"suppress_always_allow_rule,omitzero"` // do not offer a permanent allow rule
+	DefaultToNo             bool  `json:"default_to_no,omitzero"`
+	ServerPolicyAskOnly     *bool `json:"server_policy_ask_only,omitzero"`    // false if a rule asks
+	RequiresUserInteraction bool  `json:"requires_user_interaction,omitzero"` // the tool itself is a question
 	Open                    `wire:"subtype=can_use_tool"`
 }
 

@@ -48,7 +48,7 @@ func TestHostileSizes(t *testing.T) {
 }
 
 // The cost of a decision must not grow. Allocations are what can be compared on any
-// machine. Without rules, where the mode decides, there is at most one.
+// machine. Where the mode decides, only the command is analyzed, because it may remove the home.
 func TestCost(t *testing.T) {
 	req := &Request{Tool: &tool.Spec{Name: "Bash"}, Access: []tool.Access{{Kind: tool.Execute, Command: "git diff HEAD -- engine/policy/policy.go"}}, Roots: []string{"/w"}}
 	rules := New(Rule{Behavior: wire.BehaviorDeny, Tool: "Bash", Content: "rm:*"}, Rule{Behavior: wire.BehaviorDeny, Tool: "Read", Content: ".env"}, Rule{Behavior: wire.BehaviorAllow, Tool: "Bash", Content: "git diff:*"})
@@ -57,7 +57,7 @@ func TestCost(t *testing.T) {
 	}
 	none, bypass := New(), *req
 	bypass.Mode = wire.ModeBypassPermissions
-	if n := testing.AllocsPerRun(100, func() { none.Decide(&bypass) }); n > 1 {
+	if n := testing.AllocsPerRun(100, func() { none.Decide(&bypass) }); n > 40 {
 		t.Errorf("a decision without rules allocates %v times", n)
 	}
 }

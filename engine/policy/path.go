@@ -412,7 +412,7 @@ func (j *judgement) outside() string {
 	for _, a := range j.req.Access {
 		switch {
 		case a.Path != "":
-			if !j.insideRoots(a.Path) {
+			if !j.insideRoots(a.Path) && !j.readable(a) {
 				return a.Path
 			}
 		case a.Kind == tool.Execute && j.shell != nil:
@@ -432,7 +432,7 @@ func unbound(j *judgement) string {
 		return ""
 	}
 	for _, a := range j.req.Access {
-		if a.Path != "" && !j.insideRoots(a.Path) && (j.allows(a) == nil || slices.ContainsFunc(j.req.Roots[j.req.Bound:], func(root string) bool {
+		if a.Path != "" && !j.insideRoots(a.Path) && !j.readable(a) && (j.allows(a) == nil || slices.ContainsFunc(j.req.Roots[j.req.Bound:], func(root string) bool {
 			return below(root, filepath.Clean(a.Path)) || below(j.resolve(root), j.resolve(a.Path))
 		})) {
 			return a.Path
@@ -446,6 +446,13 @@ func unbound(j *judgement) string {
 		}
 	}
 	return ""
+}
+
+// readable reports whether a file tool reads below a directory of the session.
+func (j *disk) readable(a tool.Access) bool {
+	return a.Kind == tool.Read && slices.ContainsFunc(j.req.Readable, func(dir string) bool {
+		return below(dir, a.Path) && below(j.resolve(dir), j.resolve(a.Path))
+	})
 }
 
 func (j *disk) insideRoots(path string) bool {

@@ -19,6 +19,7 @@
 //	suspect.go  what a command may do that a rule denies or asks about
 //	prove.go    what a command certainly does and rules allow
 //	address.go  rules about hosts
+//	removal.go  commands that remove the root, the home or a working directory
 //	update.go   changes of the rules; policies that are narrower than another
 //	lint.go     rules that can never match
 //	suggest.go  rules that would make a permission request unnecessary
@@ -102,6 +103,8 @@ type Request struct {
 	Bound int
 	Cwd   string // where commands start; empty means the first root
 	Home  string // home directory of the user, for "~/" in rules; may be empty
+	// Readable are directories of the session itself, which file tools may read without permission.
+	Readable []string
 	// Resolved has the targets of the paths in Access and of the roots: the files
 	// that the tool opens if the call is allowed. The policy itself follows the
 	// links of other paths.
@@ -130,14 +133,16 @@ func (req *Request) cwd() string {
 //     rule allows that path.
 //  2. Mode plan, if it may have an effect: denied.
 //  3. A rule that asks about it, and a deny rule that possibly matches.
-//  4. Mode bypassPermissions: allowed.
-//  5. A change of a file that configures what programs execute, unless a rule allows that
+//  4. The removal of the root of the file system, the home, or a working directory: ask, in every
+//     mode and whatever a rule or hook allows.
+//  5. Mode bypassPermissions: allowed.
+//  6. A change of a file that configures what programs execute, unless a rule allows that
 //     file by its name: ask.
-//  6. Rules that allow all of it.
-//  7. Mode acceptEdits, if it changes files in the roots and does nothing else.
-//  8. The sandbox, if commands in it need no permission.
-//  9. A call that certainly has no effect and reads nothing outside of the roots: allowed.
-//  10. Anything else: ask. In mode dontAsk it is denied, and so are 3 and 5.
+//  7. Rules that allow all of it.
+//  8. Mode acceptEdits, if it changes files in the roots and does nothing else.
+//  9. The sandbox, if commands in it need no permission.
+//  10. A call that certainly has no effect and reads nothing outside of the roots: allowed.
+//  11. Anything else: ask. In mode dontAsk it is denied, and so are 3, 4 and 6.
 func (p *Policy) Decide(req *Request) Decision {
 	if p.parent != nil {
 		return p.decideNarrow(req)
@@ -213,6 +218,10 @@ func (j *judgement) decide() Decision {
 			reason += " (" + j.shell.Unclear + ")"
 		}
 		return byRule(deny, wire.BehaviorAsk, reason)
+	}
+	if path := j.vitalRemoved(); path != "" {
+		return Decision{Behavior: wire.BehaviorAsk, ReasonType: "safetyCheck", DecidedBy: ByRemoval, Path: path,
+			Reason: "it would remove " + path + ", so it needs approval in every mode"}
 	}
 	if j.req.Mode == wire.ModeBypassPermissions {
 		return Decision{Behavior: wire.BehaviorAllow, ReasonType: "mode", DecidedBy: ByMode, Reason: "the mode is bypassPermissions"}

@@ -39,6 +39,7 @@ const (
 	ByProof   Basis = "proof"   // the call was proved to only read
 	ByTable   Basis = "table"   // a command of literal words that is listed as harmless; it needs no wall
 	BySafety  Basis = "safety"  // the call changes a file that configures what programs execute, or touches one outside of its worktree
+	ByRemoval Basis = "removal" // the call removes the root of the file system, the home or a working directory
 	ByEdits   Basis = "edits"   // mode acceptEdits: the call was proved to change only files in the roots
 	ByJudge   Basis = "judge"   // the model that judges calls in mode auto
 	ByHook    Basis = "hook"    // a hook

@@ -21,11 +21,8 @@ import (
 // always covers the call in question, and is readable for people: it never ends inside
 // of a quoted word.
 func (d Decision) Suggestions() []*wire.PermissionUpdate {
-	if d.req == nil || d.Rule != nil && d.Rule.Behavior != wire.BehaviorAllow {
-		return nil // a rule asks: another rule would not change that
-	}
-	if slices.ContainsFunc(d.req.Access, func(a tool.Access) bool { return a.Unwalled }) {
-		return nil // running outside of the wall is approved one call at a time
+	if !d.suggestible() {
+		return nil
 	}
 	req := d.req
 	add := func(dest wire.PermissionDestination, name string, contents ...string) *wire.PermissionUpdate {
@@ -83,6 +80,13 @@ func (d Decision) Suggestions() []*wire.PermissionUpdate {
 		}
 	}
 	return append(all, add(wire.DestinationLocalSettings, req.Tool.Name, ""))
+}
+
+// suggestible reports whether a rule can make the permission request unnecessary. It cannot if a rule asks, if the
+// command removes a vital directory, or if it runs outside of the wall: that is approved one call at a time.
+func (d Decision) suggestible() bool {
+	return d.req != nil && (d.Rule == nil || d.Rule.Behavior == wire.BehaviorAllow) && d.DecidedBy != ByRemoval &&
+		!slices.ContainsFunc(d.req.Access, func(a tool.Access) bool { return a.Unwalled })
 }
 
 // directory returns a path if it is a directory, and otherwise its parent.

@@ -166,8 +166,8 @@ func (s *run) applyHooks() bool {
 	}
 	if s.hooks.Behavior == wire.BehaviorAsk {
 		d.Behavior, d.ReasonType, d.Reason = wire.BehaviorAsk, "hook", s.hooks.Reason
-	} else if s.hooks.Behavior == wire.BehaviorAllow && d.Rule == nil && !interactive(s.spec.Name) {
-		// An ask rule is the user's own decision: a hook cannot answer it.
+	} else if s.hooks.Behavior == wire.BehaviorAllow && d.Rule == nil && d.DecidedBy != policy.ByRemoval && !interactive(s.spec.Name) {
+		// An ask rule is the user's own decision: a hook cannot answer it. Nor may it remove the home.
 		d.Behavior, d.ReasonType = wire.BehaviorAllow, "hook"
 		if s.mode != wire.ModePlan { // plan mode allows no changes, whatever a hook allows
 			d.DecidedBy = policy.ByHook
@@ -504,23 +504,32 @@ func (s *run) question() *wire.CanUseTool {
 	}
 	q.RequiresUserInteraction = interactive(s.spec.Name)
 	// The only reason to ask is that nothing allows the call.
-	q.ServerPolicyAskOnly = !q.RequiresUserInteraction && s.spec.Name != "Skill" && d.Reason == "" && d.ReasonType == "" && d.Path == ""
+	askOnly := !q.RequiresUserInteraction && s.spec.Name != "Skill" && d.Reason == "" && d.ReasonType == "" && d.Path == ""
 	if q.RequiresUserInteraction {
 		q.PermissionSuggestions = nil
 	}
 	if d.Path != "" && s.spec.Name != "Bash" && s.spec.RulesOf != "Bash" && d.ReasonType != "safetyCheck" { // the input names the path
-		q.BlockedPath, q.ServerPolicyAskOnly = "", pathIn(s.input) != ""
+		q.BlockedPath, askOnly = "", pathIn(s.input) != ""
 		q.DecisionReasonType, q.DecisionReason = cmp.Or(d.ReasonType, "workingDir"), cmp.Or(d.Reason, "Path is outside allowed working directories")
 	}
+	if d.ReasonType == "safetyCheck" {
+		removal := d.DecidedBy == policy.ByRemoval
+		q.BlockedPath, q.ClassifierApprovable, q.SuppressAlwaysAllowRule = "", new(!removal), removal
+		if removal {
+			q.PermissionSuggestions = []*wire.PermissionUpdate{}
+		}
+	}
 	if m, ok := s.Tool.(*mcp.Tool); ok {
-		q.MCPServer, q.DisplayName, q.ServerPolicyAskOnly = s.server(), m.DisplayName(), true
+		q.MCPServer, q.DisplayName, askOnly = s.server(), m.DisplayName(), true
+	}
+	if byRule := rule != nil && d.ReasonType != "hook"; askOnly || byRule {
+		q.ServerPolicyAskOnly = new(!byRule)
 	}
 	switch {
 	case rule == nil || d.ReasonType == "hook":
 	case d.ReasonType == "rule":
-		q.DecisionReasonRuleSource, q.ServerPolicyAskOnly = rule.Source.Layer.HostName(), false
+		q.DecisionReasonRuleSource = rule.Source.Layer.HostName()
 	default:
-		q.ServerPolicyAskOnly = false
 		q.MatchedAskRule = &wire.AskRule{Source: rule.Source.Layer.HostName(), ToolName: rule.Tool, RuleContent: rule.Content}
 	}
 	if d.ReasonType == "hook" {

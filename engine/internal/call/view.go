@@ -3,6 +3,7 @@ package call
 import (
 	"context"
 	"encoding/json"
+	"path/filepath"
 
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/checkpoint"
@@ -58,7 +59,11 @@ func (v *View) Request(env *tool.Env, tl tool.Tool, input json.RawMessage, acces
 		resolved = files.Targets(env, access)
 	}
 	roots, bound := v.Env.Judged()
-	return &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.modeOf(tl), Roots: roots, Bound: bound, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
+	req := &policy.Request{Tool: tl.Spec(), Access: access, Input: input, Mode: v.modeOf(tl), Roots: roots, Bound: bound, Cwd: env.Cwd(), Home: env.Home, Resolved: resolved}
+	if env.Dir != "" {
+		req.Readable = []string{filepath.Join(env.Dir, "tasks"), filepath.Join(env.Dir, "tool-results")}
+	}
+	return req
 }
 
 // modeOf returns the mode for calls of a tool.

@@ -21,6 +21,7 @@ func init() {
 		"read":    func(a *argv, w Word, _, _ int) { a.file(w, false) },
 		"tree":    func(a *argv, w Word, _, _ int) { a.file(w, true) },
 		"change":  changeEffect,
+		"remove":  removeEffect,
 		"write":   writeEffect,
 		"place":   placeEffect,
 		"dir":     dirEffect,
@@ -148,6 +149,14 @@ func changeEffect(a *argv, w Word, _, _ int) {
 	}
 	if !w.none() {
 		a.s.addFile(File{Word: w, Kind: Write, Via: a.via, Deep: a.deep})
+	}
+}
+
+func removeEffect(a *argv, w Word, i, at int) {
+	n := len(a.s.Files)
+	changeEffect(a, w, i, at)
+	for _, f := range a.s.Files[n:] {
+		f.Gone = true
 	}
 }
 

@@ -132,6 +132,7 @@ type File struct {
 	Loose bool   // the word may not be a file, or may not be accessed in that way
 	Hint  bool   // only the word itself suggests that it may be a file
 	Deep  bool   // everything below it is touched, too
+	Gone  bool   // it is removed, with everything below it
 	From  []Word // deep only if one of these is a directory; nil means always
 	Owner *Call  // the program that touches it; nil for a redirection
 }

@@ -23,6 +23,7 @@ func find(a *argv, args []Word, at int) {
 	s, c := a.s, a.c
 	c.Quiet, a.reads = true, true
 	i, starts := a.findStarts(args)
+	first := len(s.Files)
 	found := Word{Raw: "{}"}
 	for _, w := range starts {
 		c.Quiet = c.Quiet && w.Static()
@@ -31,6 +32,7 @@ func find(a *argv, args []Word, at int) {
 			found.vals = append(found.vals, Value{Pat: append(slices.Clone(v.Runes()), AnyDeep)})
 		}
 	}
+	n, tests := len(s.Files), args[i:]
 	for ; i < len(args); i++ {
 		t := args[i].Text()
 		if !args[i].Static() {
@@ -73,7 +75,35 @@ func find(a *argv, args []Word, at int) {
 			c.Quiet = false
 		}
 	}
+	markRemoved(s.Files[first:n], tests, s.Files[n:])
 	c.Reads = a.reads
+}
+
+// markRemoved marks the starting points of find as removed if its expression selects everything and removes files.
+func markRemoved(starts []*File, tests []Word, found []*File) {
+	removes := func(f *File) bool { return f.Gone || f.Kind == Write && f.Via == "find" && f.Deep }
+	if selectsAll(tests) && slices.ContainsFunc(found, removes) {
+		for _, f := range starts {
+			f.Gone = true
+		}
+	}
+}
+
+// selectsAll reports whether an expression of find selects everything, or every file.
+func selectsAll(args []Word) bool {
+	for i := 0; i < len(args); i++ {
+		switch t := args[i].Text(); t {
+		case "-delete", "-depth", "-d", "-xdev", "-mount", "-print", "-print0", "-ls", "-true", "-noleaf", "-ignore_readdir_race":
+		case "-mindepth", "-type":
+			i++
+		case "-exec", "-execdir", "-ok", "-okdir":
+			for i++; i < len(args) && args[i].Text() != ";" && args[i].Text() != "+"; i++ {
+			}
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // findStarts returns the starting points of find, and the index of what follows.
