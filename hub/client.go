@@ -29,7 +29,7 @@ type Client interface {
 	Open(ctx context.Context, spec Spec) error
 	// State returns the state of a session.
 	State(ctx context.Context, id string) (*State, error)
-	// Initialized returns the agent's response to initialize, with its commands and
+	// InitializeResponse returns the agent's response to initialize, with its commands and
 	// models. It starts the agent if necessary.
 	InitializeResponse(ctx context.Context, id string) (*wire.InitializeResponse, error)
 	// Attach yields the entries after a number, the state, and then live events: see
