@@ -16,16 +16,17 @@ func FuzzReadPlain(f *testing.F) {
 		`{"type":"assistant","uuid":"a","parentUuid":"u","message":{"id":"msg_1","content":[{"type":"tool_use","id":"t","input":{"id":"x"}}],"id":"msg_2"},"isMeta":true,"isMeta":false}`,
 		`{"type":"system","subtype":"compact_boundary","uuid":"b","teamName":"x","forkedFrom":{},"isCompactSummary":true}`,
 		`{ "type" : "intent" , "toolUseId" : "t\u0031" , "outcome" : "ok" }`, `{"type":"user","parleyMore":2}`, `{"type":"ü","uuid":1,"message":"text"}`,
+		`{"type":"user","parleyMore":-}`, `{"parleyMore":1e}`, `{"type":"user","uuid":"\x"}`,
 		`{"type":"user","message":{}}`, `{"type":"user"} {}`, `{"type":"user"`, `{}`, `[]`, `{"uuid":"x"}`, "{\"type\":\"a\tb\"}", `{"type":"user","n":[1,{"a":"]"}],"x":"\\"}`,
 	} {
 		f.Add([]byte(line))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
+		strict, err := readHead(jsontext.NewDecoder(new(bytes.Buffer), lenient...), line) // it must not panic
 		var quick head
 		if !quick.readPlain(line) || !json.Valid(line) {
 			return
 		}
-		strict, err := readHead(jsontext.NewDecoder(new(bytes.Buffer), lenient...), line)
 		if err != nil || quick != strict {
 			t.Errorf("%q\ngot  %+v\nwant %+v, %v", line, quick, strict, err)
 		}

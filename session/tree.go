@@ -169,10 +169,13 @@ func (h *head) readMember(d *jsontext.Decoder, name []byte) error {
 	case moreKey:
 		if d.PeekKind() == '0' {
 			tok, err := d.ReadToken()
-			if more, bad := tok.Int(); err == nil && bad == nil && more > 0 && more < 1<<30 {
+			if err != nil {
+				return err
+			}
+			if more, err := tok.Int(); err == nil && more > 0 && more < 1<<30 {
 				h.more = int(more)
 			}
-			return err
+			return nil
 		}
 	}
 	switch kind := d.PeekKind(); {
