@@ -22,7 +22,7 @@ func (e *editor) question() *frame {
 func (e *editor) ends(id, want string) {
 	e.t.Helper()
 	f := e.response(id)
-	got := fmt.Sprint(f.Result)
+	var got string
 	if f.Error != nil {
 		got = fmt.Sprint(f.Error.Code)
 	} else {
@@ -122,8 +122,8 @@ func TestMisbehavingClients(t *testing.T) {
 			e.ends(one, "end_turn")
 			e.ends(two, "end_turn")
 		}},
-		"unknown members everywhere": {model: once, play: func(e *editor, id string) {
-			id = e.call("session/new", object{"cwd": e.dir, "mcpServers": []any{}, "color": "red", "_meta": object{"x": []any{1}}})["sessionId"].(string)
+		"unknown members everywhere": {model: once, play: func(e *editor, _ string) {
+			id := e.call("session/new", object{"cwd": e.dir, "mcpServers": []any{}, "color": "red", "_meta": object{"x": []any{1}}})["sessionId"].(string)
 			p := prompt(id, "Write it.")
 			p["mood"], p["prompt"].([]any)[0].(object)["font"] = object{"deep": []any{nil}}, 7
 			req := e.send("session/prompt", p)
@@ -318,8 +318,8 @@ func TestMisbehavingClients(t *testing.T) {
 			e.fails(-32602, "_session/steering", object{"sessionId": id, "prompt": []any{}})
 			e.fails(-32002, "_session/steering", prompt("nobody", "x"))
 		}},
-		"a server that does not start": {model: hello, play: func(e *editor, id string) {
-			id = e.call("session/new", object{"cwd": e.dir, "mcpServers": []any{object{"name": "x", "command": "/nothing/here", "args": []any{}, "env": []any{}}}})["sessionId"].(string)
+		"a server that does not start": {model: hello, play: func(e *editor, _ string) {
+			id := e.call("session/new", object{"cwd": e.dir, "mcpServers": []any{object{"name": "x", "command": "/nothing/here", "args": []any{}, "env": []any{}}}})["sessionId"].(string)
 			e.ends(e.send("session/prompt", prompt(id, "Hello.")), "end_turn")
 		}},
 	} {

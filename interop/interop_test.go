@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-go/parley/internal/testwait"
 )
@@ -30,10 +29,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
-
-// limit is how long one scenario may take. It usually takes a second or two, but
-// machines may be busy.
-const limit = 120 * time.Second
 
 // peers returns the official peers. It skips the test if there are none, and if more
 // than loopback can be reached.
