@@ -287,6 +287,24 @@ func TestUnknownSubtypeOfAnswer(t *testing.T) {
 	}
 }
 
+// TestDenialNeedsAMessage checks that a denial without the member message is not a valid answer, and that an
+// empty message is one.
+func TestDenialNeedsAMessage(t *testing.T) {
+	for member, source := range map[string]string{"": "config", `,"message":null`: "config", `,"message":""`: "user_reject", `,"message":"No."`: "user_reject"} {
+		t.Run(member, func(t *testing.T) {
+			dir, _ := workdir(t)
+			h := newRawHost(t, dir, parleytest.Script(parleytest.Call("Bash", map[string]string{"command": "touch made"}), parleytest.Expect(parleytest.ToolError("")).Say("done")), "{}")
+			_, id, _ := h.next("control_request")
+			h.say(`{"type":"control_response","response":{"subtype":"success","request_id":%q,"response":{"behavior":"deny"%s}}}`, id, member)
+			_, _, line := h.next("user")
+			if meta := string(line["tool_result_meta"]); !strings.Contains(meta, `"source":"`+source+`"`) {
+				t.Errorf("got %s, want the source %s", meta, source)
+			}
+			h.next("result")
+		})
+	}
+}
+
 // TestUpdatedPermissions checks that updates of the host take effect at once.
 func TestUpdatedPermissions(t *testing.T) {
 	dir, outside := workdir(t)

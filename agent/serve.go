@@ -18,6 +18,7 @@ import (
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/model"
+	"github.com/parley-go/parley/internal/rawjson"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
@@ -594,9 +595,21 @@ func (s *server) Ask(ctx context.Context, req *wire.CanUseTool, sent func()) (*w
 	if err != nil {
 		return nil, err
 	}
-	res := new(wire.PermissionResult)
-	if err := json.Unmarshal(r.Response, res); err != nil {
+	res, err := decodePermission(r.Response)
+	if err != nil {
 		return nil, fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	return res, nil
+}
+
+// decodePermission decodes the answer to a permission request. A denial needs a message, which may be empty.
+func decodePermission(raw []byte) (*wire.PermissionResult, error) {
+	res := new(wire.PermissionResult)
+	if err := json.Unmarshal(raw, res); err != nil {
+		return nil, err
+	}
+	if res.Behavior == wire.BehaviorDeny && string(rawjson.Get(raw, "message")) == `""` {
+		res.Message = "The call was denied, and no reason was given."
 	}
 	return res, nil
 }

@@ -263,8 +263,8 @@ func (s *server) askTool(ctx context.Context, name string, req *wire.CanUseTool)
 	if r.IsError {
 		return nil, fmt.Errorf("the tool %s failed: %s", name, text)
 	}
-	res := new(wire.PermissionResult)
-	if err := json.Unmarshal([]byte(text), res); err != nil {
+	res, err := decodePermission([]byte(text))
+	if err != nil {
 		return nil, fmt.Errorf("the answer of the tool %s is not a permission result: %w", name, err)
 	}
 	return res, nil
