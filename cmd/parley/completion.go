@@ -214,6 +214,8 @@ func flagValues(ctx context.Context, p *process, f cli.Info) (all [][2]string) {
 		return storedSessions(ctx, p)
 	case "--permission-mode":
 		f.Choices = []string{"default", "acceptEdits", "plan", "auto", "dontAsk", "bypassPermissions"}
+	case "--effort": // other levels are reported, not refused
+		f.Choices = []string{"low", "medium", "high", "xhigh", "max"}
 	}
 	for _, c := range f.Choices {
 		all = append(all, [2]string{c})

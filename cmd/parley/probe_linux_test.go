@@ -13,9 +13,8 @@ import (
 
 func init() { onlyHere["probe"] = testProbe }
 
-// testProbe checks that the read wall is tried with the first tool call, so that the first
-// command does not wait for it, and not at the start or in an earlier turn. The trial creates a
-// directory for temporary files.
+// testProbe checks that the read wall is tried with the first call of a tool that is not read-only,
+// and not at the start or in an earlier turn. The trial creates a directory for temporary files.
 func testProbe(t *testing.T) {
 	if err := sandbox.NewWall(sandbox.WallOptions{}).Ready(); err != nil {
 		t.Skip(err)
@@ -41,10 +40,12 @@ func testProbe(t *testing.T) {
 		t.Error("the wall was tried although there was no call")
 	}
 	a.say("find the files")
-	a.until(isResult)
-	testwait.Until(t, "the wall is tried", tried)
+	if a.until(isResult); tried() {
+		t.Error("the wall was tried although the call only reads")
+	}
 	a.say("list the files")
 	if r := a.until(isResult).(*wire.Result); r.Result != "done" || len(r.PermissionDenials) > 0 {
 		t.Errorf("the command did not run: %+v", r)
 	}
+	testwait.Until(t, "the wall is tried", tried)
 }
