@@ -129,7 +129,7 @@ func TestControls(t *testing.T) {
 			func(c *parley.Client) (any, error) { return nothing(c.Call(ctx, &wire.RenameSession{Title: "T"}, nil)) },
 			nil,
 		},
-		"Initialize": {
+		"Reinitialize": {
 			`{"subtype":"initialize","systemPrompt":[""]}`, `{"output_style":"x"}`,
 			func(c *parley.Client) (any, error) {
 				r, err := c.Reinitialize(ctx)
@@ -141,7 +141,7 @@ func TestControls(t *testing.T) {
 	client := reflect.TypeFor[*parley.Client]()
 	for method := range client.Methods() {
 		switch method.Name {
-		case "Run", "Turn", "TurnMessage", "Send", "SendToolResult", "Messages", "Close", "Shutdown", "Init", "Initialized":
+		case "Run", "Turn", "TurnMessage", "Send", "SendToolResult", "Messages", "Close", "Shutdown", "LastInit", "InitializeResponse":
 			continue // not control requests
 		}
 		if _, ok := tests[method.Name]; !ok {

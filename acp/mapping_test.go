@@ -290,8 +290,8 @@ func TestOutcomes(t *testing.T) {
 		turn *pt.Turn
 		want string
 	}{
-		"max tokens":  {pt.Say("Long.").Stop("max_tokens").Always(), `"stopReason":"max_tokens"`},
-		"refusal":     {pt.Say("No.").Stop("refusal").Always(), `"stopReason":"refusal"`},
+		"max tokens":  {pt.Say("Long.").Stop("max_tokens").Always(), "error -32603"},
+		"refusal":     {pt.Say("No.").Stop("refusal").Always(), "error -32603"},
 		"bad request": {new(pt.Turn).Fail(400).Always(), "error -32603"},
 		"bad key":     {new(pt.Turn).Fail(401).Always(), "error -32000"},
 	} {

@@ -37,7 +37,7 @@ func TestRequest(t *testing.T) {
 		{"--model sonnet --thinking disabled", "claude-sonnet-5-5", 128000, `{"type":"adaptive","display":"updates"}`, "medium", "effort-2025-11-24,interleaved-thinking-2025-05-14,thinking-display-updates-2026-08-18"},
 		{"--model sonnet --max-thinking-tokens 2000", "claude-sonnet-5-5", 128000, `{"type":"adaptive","display":"updates"}`, "medium", "effort-2025-11-24,interleaved-thinking-2025-05-14,thinking-display-updates-2026-08-18"},
 		{"--model sonnet --thinking-display summarized", "claude-sonnet-5-5", 128000, `{"type":"adaptive","display":"summarized"}`, "medium", "effort-2025-11-24,interleaved-thinking-2025-05-14"},
-		{"--model sonnet --effort low --betas foo-2025,bar-2026", "claude-sonnet-5-5", 128000, `{"type":"adaptive","display":"updates"}`, "low", "foo-2025,bar-2026,effort-2025-11-24,interleaved-thinking-2025-05-14,thinking-display-updates-2026-08-18"},
+		{"--model sonnet --effort low --betas foo-2025,bar-2026", "claude-sonnet-5-5", 128000, `{"type":"adaptive","display":"updates"}`, "low", "effort-2025-11-24,interleaved-thinking-2025-05-14,thinking-display-updates-2026-08-18"},
 		{"--model claude-sonnet-4-6 --thinking disabled", "claude-sonnet-4-6", 32000, `{"type":"disabled"}`, "high", "effort-2025-11-24,interleaved-thinking-2025-05-14"},
 		{"--model claude-opus-4-6 --effort xhigh", "claude-opus-4-6", 64000, `{"type":"adaptive","display":"updates"}`, "high", "effort-2025-11-24,interleaved-thinking-2025-05-14,thinking-display-updates-2026-08-18"},
 		{"--model claude-sonnet-4-5", "claude-sonnet-4-5", 32000, `{"type":"enabled","budget_tokens":31999,"display":"updates"}`, "", "interleaved-thinking-2025-05-14,thinking-display-updates-2026-08-18"},

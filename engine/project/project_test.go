@@ -133,7 +133,7 @@ func TestHostile(t *testing.T) {
 	if got := paths(dir, c.Instructions); got != "CLAUDE.md n0.md n1.md n2.md n3.md n4.md" {
 		t.Error(got)
 	}
-	for _, want := range []string{"secret.md: ", "from outside of the project", "n5.md", "up.md"} {
+	for _, want := range []string{"secret.md: ", "from outside the project", "n5.md", "up.md"} {
 		if !strings.Contains(problems(c), want) {
 			t.Errorf("%q is not among %s", want, problems(c))
 		}
