@@ -415,14 +415,17 @@ func (r *room) manage() time.Duration {
 		}
 	}
 	if r.agent == nil && f.midTurn && f.stopped { // it was interrupted while no agent ran
-		r.later(func(x *tx) error {
-			if r.agent == nil && r.fold.midTurn && r.fold.stopped {
-				x.append(KindEnded, mustJSON(Ended{Prompts: r.fold.running, Reason: "the turn was interrupted"}), nil)
-			}
-			return nil
-		})
+		r.later((*tx).endStopped)
 	}
 	return min(next, r.expire(now))
+}
+
+// endStopped ends a turn that was interrupted and whose agent has ended without a result.
+func (x *tx) endStopped() error {
+	if f := x.r.fold; x.r.agent == nil && f.midTurn && f.stopped {
+		x.append(KindEnded, mustJSON(Ended{Prompts: f.running, Reason: "the turn was interrupted"}), nil)
+	}
+	return nil
 }
 
 // stale reports whether the agent was started with another spec or host registration than the

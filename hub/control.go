@@ -541,7 +541,7 @@ func (r *room) stopAgent(ctx context.Context, by Actor) error {
 	}
 	select {
 	case <-ended:
-		return nil
+		return r.do(ctx, (*tx).endStopped)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
