@@ -233,7 +233,7 @@ func (f *Files) Append(ctx context.Context, id string, expect uint64, entries []
 		}
 		f.mu.Unlock()
 	}
-	f.bells.ring(id)
+	f.bells.ring(f.path(id, journalName))
 	return nil
 }
 
@@ -351,7 +351,7 @@ func (f *Files) Read(ctx context.Context, id string, after uint64, follow bool) 
 	return func(yield func(Entry, error) bool) {
 		r := &fileReader{path: f.path(id, journalName)}
 		defer r.close()
-		look(ctx, f, id, follow, yield, func(count func()) (bool, error) {
+		look(ctx, f, id, journalName, follow, yield, func(count func()) (bool, error) {
 			size, fresh, err := r.open()
 			if err == nil && fresh {
 				r.place, err = searchBehind(r.file, size, after)
@@ -384,18 +384,19 @@ func (f *Files) Read(ctx context.Context, id string, after uint64, follow bool) 
 	}
 }
 
-// look calls more, and with follow again whenever there may be something new, until more returns
+// look calls more, and with follow again whenever there may be something new in a file, until more returns
 // false. It yields the error of more, and that of ctx. The function more calls count for each value that it yields.
-func look[T any](ctx context.Context, f *Files, id string, follow bool, yield func(T, error) bool, more func(count func()) (bool, error)) {
+func look[T any](ctx context.Context, f *Files, id, file string, follow bool, yield func(T, error) bool, more func(count func()) (bool, error)) {
 	var none T
 	leave := func() {}
 	defer func() { leave() }()
+	var changed <-chan struct{}
 	for quiet := 0; ; quiet++ {
-		bell := f.bells.wait(id, follow)
-		leave()
-		var changed <-chan struct{}
-		if leave = func() {}; f.Watch && follow && quiet > 0 {
-			changed, leave = f.changes.watch(filepath.Join(f.Dir, id), written)
+		bell := f.bells.wait(f.path(id, file), follow)
+		if f.Watch && follow && quiet > 0 && changed == nil {
+			last := leave
+			changed, leave = f.changes.watch(filepath.Join(f.Dir, id), file, written)
+			last()
 		}
 		if ctx.Err() == nil {
 			if goOn, err := more(func() { quiet = 0 }); err != nil {
@@ -421,7 +422,7 @@ func look[T any](ctx context.Context, f *Files, id string, follow bool, yield fu
 			case <-bell:
 				quiet = 0
 			case <-changed:
-				quiet = 0
+				quiet, changed = 0, nil
 			case <-poll:
 			case <-ctx.Done():
 			}
@@ -613,7 +614,7 @@ func (f *Files) leaseEnds(id string) (ended <-chan struct{}, stop func()) {
 	if !f.Watch {
 		return nil, func() {}
 	}
-	return f.leases.watch(filepath.Join(f.Dir, id), closed)
+	return f.leases.watch(filepath.Join(f.Dir, id), lockName, closed)
 }
 
 type fileLease struct {
@@ -683,7 +684,7 @@ func (f *Files) Put(ctx context.Context, id string, item Item) (Item, error) {
 	if err := f.write(file, size, append(line, '\n')); err != nil {
 		return Item{}, err
 	}
-	f.bells.ring(id)
+	f.bells.ring(f.path(id, inboxName))
 	return item, nil
 }
 
@@ -734,7 +735,7 @@ func (f *Files) Inbox(ctx context.Context, id string, after uint64, follow bool)
 	return func(yield func(Item, error) bool) {
 		r := &fileReader{path: f.path(id, inboxName)}
 		defer r.close()
-		look(ctx, f, id, follow, yield, func(count func()) (bool, error) {
+		look(ctx, f, id, inboxName, follow, yield, func(count func()) (bool, error) {
 			size, _, err := r.open()
 			if err != nil {
 				return false, err

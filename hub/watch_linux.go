@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"sync"
@@ -22,48 +23,51 @@ const (
 	gone    = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 )
 
-// changes reports changes of directories, with one instance of inotify. It runs only while somebody
-// waits.
+// changes reports changes of files, with one instance of inotify. It runs only while somebody waits.
 type changes struct {
 	mu   sync.Mutex
 	file *os.File
-	dirs map[string]*change
+	dirs map[string]*directory
 }
 
-// A change is a directory that is watched until the first change.
-type change struct {
+// A directory is watched as long as somebody waits for one of its files.
+type directory struct {
 	wd      int32
 	waiters int
-	done    chan struct{} // closed by the change
+	files   map[string]chan struct{} // each is closed by the next change of the file
 }
 
-// watch returns a channel that is closed by the next of the events in a directory, or nil if the system
-// cannot report them. All calls have the same events. Call stop when nobody waits for the channel any more.
-func (c *changes) watch(dir string, events uint32) (changed <-chan struct{}, stop func()) {
+// watch returns a channel that is closed by the next of the events of a file, or nil if the system
+// cannot report them. All calls for files of one directory have the same events. Call stop when nobody
+// waits for the channel any more; who waits again calls watch before that, which costs less.
+func (c *changes) watch(dir, name string, events uint32) (changed <-chan struct{}, stop func()) {
 	var system unix.Statfs_t
 	if unix.Statfs(dir, &system) != nil || !localSystems[int64(system.Type)] {
 		return nil, func() {}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.dirs[dir]
-	if w == nil {
-		if w = c.add(dir, events); w == nil {
+	d := c.dirs[dir]
+	if d == nil {
+		if d = c.add(dir, events); d == nil {
 			return nil, func() {}
 		}
 	}
-	w.waiters++
-	return w.done, func() { c.leave(dir, w) }
+	if d.files[name] == nil {
+		d.files[name] = make(chan struct{})
+	}
+	d.waiters++
+	return d.files[name], func() { c.leave(dir, d) }
 }
 
 // add starts to watch a directory. The caller holds mu.
-func (c *changes) add(dir string, events uint32) *change {
+func (c *changes) add(dir string, events uint32) *directory {
 	if c.file == nil {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 		if err != nil {
 			return nil
 		}
-		c.file, c.dirs = os.NewFile(uintptr(fd), "inotify"), map[string]*change{}
+		c.file, c.dirs = os.NewFile(uintptr(fd), "inotify"), map[string]*directory{}
 		go c.read(c.file)
 	}
 	wd, err := c.control(func(fd int) (int, error) {
@@ -73,9 +77,9 @@ func (c *changes) add(dir string, events uint32) *change {
 		c.closeUnused()
 		return nil
 	}
-	w := &change{wd: int32(wd), done: make(chan struct{})}
-	c.dirs[dir] = w
-	return w
+	d := &directory{wd: int32(wd), files: map[string]chan struct{}{}}
+	c.dirs[dir] = d
+	return d
 }
 
 // control calls f with the file descriptor, without making it block.
@@ -90,18 +94,18 @@ func (c *changes) control(f func(fd int) (int, error)) (n int, err error) {
 }
 
 // leave removes a waiter.
-func (c *changes) leave(dir string, w *change) {
+func (c *changes) leave(dir string, d *directory) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.waiters--; w.waiters == 0 && c.dirs[dir] == w {
-		c.remove(dir, w)
+	if d.waiters--; d.waiters == 0 && c.dirs[dir] == d {
+		c.remove(dir, d)
 	}
 }
 
 // remove stops watching a directory. The caller holds mu.
-func (c *changes) remove(dir string, w *change) {
+func (c *changes) remove(dir string, d *directory) {
 	delete(c.dirs, dir)
-	c.control(func(fd int) (int, error) { return unix.InotifyRmWatch(fd, uint32(w.wd)) })
+	c.control(func(fd int) (int, error) { return unix.InotifyRmWatch(fd, uint32(d.wd)) })
 	c.closeUnused()
 }
 
@@ -124,11 +128,13 @@ func (c *changes) read(file *os.File) {
 			return
 		}
 		for event := buf[:n]; len(event) >= unix.SizeofInotifyEvent; {
-			c.wake(int32(binary.NativeEndian.Uint32(event)), binary.NativeEndian.Uint32(event[4:]))
-			event = event[unix.SizeofInotifyEvent+binary.NativeEndian.Uint32(event[12:]):]
+			end := unix.SizeofInotifyEvent + binary.NativeEndian.Uint32(event[12:])
+			name, _, _ := bytes.Cut(event[unix.SizeofInotifyEvent:end], []byte{0})
+			c.wake(int32(binary.NativeEndian.Uint32(event)), binary.NativeEndian.Uint32(event[4:]), string(name))
+			event = event[end:]
 		}
 		if err != nil {
-			c.wake(-1, unix.IN_Q_OVERFLOW)
+			c.wake(-1, unix.IN_Q_OVERFLOW, "")
 		}
 		over := c.file != file
 		c.mu.Unlock()
@@ -138,12 +144,22 @@ func (c *changes) read(file *os.File) {
 	}
 }
 
-// wake wakes those who wait for a directory, and all of them if events were lost. The caller holds mu.
-func (c *changes) wake(wd int32, mask uint32) {
-	for dir, w := range c.dirs {
-		if w.wd == wd || mask&unix.IN_Q_OVERFLOW != 0 {
-			close(w.done)
-			c.remove(dir, w)
+// wake wakes those who wait for a file, all those of a directory that is gone, and everybody if events
+// were lost. The caller holds mu.
+func (c *changes) wake(wd int32, mask uint32, name string) {
+	for dir, d := range c.dirs {
+		if d.wd != wd && mask&unix.IN_Q_OVERFLOW == 0 {
+			continue
+		}
+		over := mask&(gone|unix.IN_IGNORED|unix.IN_Q_OVERFLOW) != 0
+		for file, changed := range d.files {
+			if over || file == name {
+				close(changed)
+				delete(d.files, file)
+			}
+		}
+		if over {
+			c.remove(dir, d)
 		}
 	}
 }

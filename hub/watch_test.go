@@ -65,7 +65,7 @@ func TestWatchReplacesPolling(t *testing.T) {
 func TestWatchSeesTheEndOfADirectory(t *testing.T) {
 	var c changes
 	dir := t.TempDir() + "/s"
-	if changed, _ := c.watch(dir, written); changed != nil {
+	if changed, _ := c.watch(dir, "file", written); changed != nil {
 		t.Error("a missing directory is watched")
 	}
 	for name, end := range map[string]func() error{
@@ -75,8 +75,8 @@ func TestWatchSeesTheEndOfADirectory(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		changed, stop := c.watch(dir, written)
-		again, stopAgain := c.watch(dir, written)
+		changed, stop := c.watch(dir, "file", written)
+		again, stopAgain := c.watch(dir, "file", written)
 		if changed == nil || again != changed {
 			t.Fatalf("%s: two waiters of one directory have %v and %v", name, changed, again)
 		}
@@ -90,6 +90,64 @@ func TestWatchSeesTheEndOfADirectory(t *testing.T) {
 			t.Errorf("%s: the directory is still watched", name)
 		}
 	}
+}
+
+// TestWatchIsKept follows an inbox while its session writes the journal: what changes in another file wakes
+// nobody, and what changes in the inbox does not start another watch, which would make every line of the
+// journal cost the time to close the last one.
+func TestWatchIsKept(t *testing.T) {
+	const id = "11111111-1111-4111-8111-111111111111"
+	dir := t.TempDir()
+	f, other := &Files{Dir: dir, Watch: true}, &Files{Dir: dir}
+	put := func(key string) {
+		t.Helper()
+		if _, err := other.Put(t.Context(), id, Item{Key: key, Time: time.Now(), Data: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("first")
+	ctx, cancel := context.WithCancel(t.Context())
+	items, done := make(chan Item), make(chan struct{})
+	go func() {
+		defer close(done)
+		for item, err := range f.Inbox(ctx, id, 0, true) {
+			if err != nil {
+				return
+			}
+			items <- item
+		}
+	}()
+	<-items
+	instance := func() (file *os.File) {
+		testwait.Until(t, "the inbox is watched", func() bool {
+			f.changes.mu.Lock()
+			defer f.changes.mu.Unlock()
+			file = f.changes.file
+			return file != nil
+		})
+		return file
+	}
+	first := instance()
+	changed, stop := f.changes.watch(dir+"/"+id, inboxName, written)
+	journal, stopJournal := f.changes.watch(dir+"/"+id, journalName, written)
+	if err := other.Append(t.Context(), id, 0, []Entry{{Kind: KindFrame, N: 1, Time: time.Now(), Data: json.RawMessage(`{}`)}}); err != nil {
+		t.Fatal(err)
+	}
+	<-journal // the system reports in order
+	select {
+	case <-changed:
+		t.Error("a line of the journal wakes those who wait for the inbox")
+	default:
+	}
+	stop()
+	stopJournal()
+	put("second")
+	<-items
+	if instance() != first {
+		t.Error("another watch was started")
+	}
+	cancel()
+	<-done
 }
 
 // TestFailedLeaseWakesNobody waits for the lease of another process: its end wakes the waiter, and a
