@@ -165,19 +165,19 @@ func TestApproveFromAPhone(t *testing.T) {
 	if err != nil || !strings.Contains(string(shown), "split.sh") || !strings.Contains(string(shown), "+echo") && !strings.Contains(string(shown), "+\techo") && !strings.Contains(string(shown), "($1 + $2 - 1)") {
 		t.Fatalf("%v: %s", err, shown)
 	}
-	var list serve.SessionList
-	decode(t, call("GET", "/v1/sessions", ""), &list)
-	phases := map[string]hub.Phase{}
 	id := ""
-	for _, s := range list.Sessions {
-		phases[s.State.Title] = s.State.Phase
-		if s.State.Title == "Demo" {
-			id = s.ID
+	testwait.Until(t, "the demo has its sessions, and the load test runs", func() bool {
+		var list serve.SessionList
+		decode(t, call("GET", "/v1/sessions", ""), &list)
+		phases := map[string]hub.Phase{}
+		for _, s := range list.Sessions {
+			phases[s.State.Title] = s.State.Phase
+			if s.State.Title == "Demo" {
+				id = s.ID
+			}
 		}
-	}
-	if len(phases) != len(demoSessions) || phases["Load test"] != hub.Running {
-		t.Errorf("the sessions of the demo are %v", phases)
-	}
+		return len(phases) == len(demoSessions) && phases["Load test"] == hub.Running
+	})
 	req, err := http.NewRequest("GET", url+"/v1/sessions/"+id+"/events", nil)
 	if err != nil {
 		t.Fatal(err)
