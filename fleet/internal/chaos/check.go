@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -389,7 +390,7 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 // A takeover is how long it took until another worker had a session.
 type takeover struct {
 	took time.Duration
-	node bool // a node was down or cut off meanwhile: writes wait for the election of a leader
+	node string // the fault of a node meanwhile, if there was one: writes wait for the election of a leader
 }
 
 // printTakeovers prints how long takeovers took.
@@ -400,8 +401,14 @@ func (w *world) printTakeovers(killed, paused []takeover) {
 		all   []takeover
 		most  time.Duration
 	}{{"killed", killed, 3 * time.Second}, {"paused", paused, w.lease + 2*time.Second}} {
-		calm := slices.DeleteFunc(slices.Clone(x.all), func(t takeover) bool { return t.node })
-		fmt.Printf("takeover after a worker was %s: %s; while all nodes were up: %s\n", x.fault, summary(x.all), summary(calm))
+		fmt.Printf("takeover after a worker was %s: %s\n", x.fault, summary(x.all))
+		byNode := map[string][]takeover{}
+		for _, t := range x.all {
+			byNode[t.node] = append(byNode[t.node], t)
+		}
+		for _, node := range slices.Sorted(maps.Keys(byNode)) {
+			fmt.Printf("  while %s: %s\n", cmp.Or(node, "all nodes were up"), summary(byNode[node]))
+		}
 		if len(x.all) > 0 {
 			fmt.Println(bar{"takeover after a worker was " + x.fault + ", p50", middle(x.all).Seconds(), x.most.Seconds(), "s"})
 		}
@@ -412,15 +419,18 @@ func (w *world) printTakeovers(killed, paused []takeover) {
 func (w *world) since(faults []time.Time, at time.Time) (all []takeover) {
 	for _, t := range faults {
 		if gap := at.Sub(t); gap >= 0 && gap < time.Minute { // earlier, the worker had given the session back
-			node := slices.ContainsFunc(w.nodeFaults, func(f [2]time.Time) bool { return f[0].Before(at) && f[1].Add(electionTime).After(t) })
+			node := ""
+			if i := slices.IndexFunc(w.nodeFaults, func(f nodeFault) bool { return f.began.Before(at) && f.end.Add(electionTime).After(t) }); i >= 0 {
+				node = w.nodeFaults[i].kind
+			}
 			all = []takeover{{gap, node}}
 		}
 	}
 	return all
 }
 
-// electionTime is how long the election of a leader takes at most.
-const electionTime = 9 * time.Second
+// electionTime is how long the election of a leader takes at most: see raft.go of package fleet.
+const electionTime = 4 * time.Second
 
 // middle sorts takeovers and returns their median.
 func middle(all []takeover) time.Duration {

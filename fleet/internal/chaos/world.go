@@ -37,7 +37,13 @@ type world struct {
 	leaderKills, machineKills            int                    // of the node kills
 	killed                               map[string][]time.Time // workers, by name
 	paused                               map[string][]time.Time
-	nodeFaults                           [][2]time.Time // when nodes were down or cut off
+	nodeFaults                           []nodeFault
+}
+
+// A nodeFault is a time in which a node was down or cut off.
+type nodeFault struct {
+	kind       string
+	began, end time.Time
 }
 
 // A process is a process that chaos starts and restarts.
@@ -264,15 +270,18 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 	all.Go(func() {
 		for pause(end, 6*time.Second); end.Err() == nil; pause(end, time.Duration(8000+forNodes.IntN(6000))*time.Millisecond) {
 			i := forNodes.IntN(3)
-			began := time.Now()
+			fault := nodeFault{began: time.Now()}
 			if w.nodeKills <= w.partitions {
 				var machine []*process
+				fault.kind = "a node was killed"
 				switch w.nodeKills % 3 {
 				case 0:
 					w.leaderKills++
+					fault.kind = "the leader was killed"
 					i = w.leader(ctx, i)
 				case 1: // the whole machine, with its worker
 					w.machineKills++
+					fault.kind = "a node was killed with its worker"
 					i = forNodes.IntN(2)
 					machine = append(machine, w.workers[i])
 				}
@@ -288,14 +297,16 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 					p.start(w.exe)
 					p.mu.Unlock()
 				}
-				w.nodeFaults = append(w.nodeFaults, [2]time.Time{began, time.Now()})
+				fault.end = time.Now()
+				w.nodeFaults = append(w.nodeFaults, fault)
 				continue
 			}
 			w.partitions++
 			w.isolate(i, true)
 			pause(ctx, time.Duration(4000+forNodes.IntN(8000))*time.Millisecond)
 			w.isolate(i, false)
-			w.nodeFaults = append(w.nodeFaults, [2]time.Time{began, time.Now()})
+			fault.kind, fault.end = "a node was cut off", time.Now()
+			w.nodeFaults = append(w.nodeFaults, fault)
 		}
 	})
 	all.Wait()
