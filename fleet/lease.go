@@ -501,6 +501,18 @@ func (t *beat) doubted(id string) bool {
 	return s != nil && !s.absent.IsZero()
 }
 
+// deadIn returns after how long this process should look for another one again, which did not answer: at the latest when it
+// counts as dead.
+func (t *beat) deadIn(id string) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.seen[id]
+	if s == nil || s.absent.IsZero() {
+		return goneTime / 4
+	}
+	return max(min(goneTime-time.Since(s.absent), goneTime/4), time.Millisecond)
+}
+
 // Workers returns the live processes.
 func (b *Backend) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 	entries, err := b.last(ctx, "KV_"+b.cfg.Name+"-"+workerKV)

@@ -27,7 +27,7 @@ type Worker struct {
 	grants   map[string]*grant
 	seen     map[string]time.Time // since when sessions wait that suit another worker better
 	draining bool
-	suspects bool // some workers may have died or be paused; only Run uses it
+	next     time.Duration // until Run looks for work again; only Run uses it
 }
 
 // A grant allows the hub to run a session that has work to do. The lease is held until the
@@ -157,8 +157,12 @@ func (t *beat) count() int {
 	return len(t.held)
 }
 
-// claimTime is how often a worker looks for sessions whose worker has died.
-const claimTime = time.Second
+// claimTime is how often a worker looks for work, and for sessions whose worker has died. While there is work that only a
+// few workers have, it looks every quickTime.
+const (
+	claimTime = time.Second
+	quickTime = claimTime / 4
+)
 
 // Run claims sessions for the hub until ctx ends.
 func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
@@ -183,9 +187,7 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 			w.logger.Warn("sessions that have work cannot be found", "error", err)
 		}
 		took := time.Since(began)
-		if tick.Reset(claimTime); w.suspects {
-			tick.Reset(goneTime / 4)
-		}
+		tick.Reset(w.next)
 		select {
 		case <-woken:
 			for len(woken) > 0 {
@@ -197,7 +199,7 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 			return nil
 		}
 		if took > 20*time.Millisecond { // a long queue must not take all of a processor
-			sleep(ctx, min(took, claimTime))
+			sleep(ctx, min(took, w.next))
 		}
 	}
 }
@@ -234,6 +236,7 @@ func (w *Worker) room() int {
 
 // claimAll claims sessions that have work and no worker, the oldest first.
 func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup) error {
+	w.next = claimTime
 	if w.room() <= 0 {
 		return nil
 	}
@@ -302,8 +305,10 @@ func (w *Worker) freeSessions(ctx context.Context, queued []*stored, held map[st
 			others[h.ID] = append(others[h.ID], id)
 		}
 	}
+	if len(others) <= mostAsked/4 {
+		w.next = quickTime
+	}
 	free := map[string]bool{}
-	w.suspects = false
 	if len(others) == 0 {
 		return free, nil
 	}
@@ -334,7 +339,9 @@ func (w *Worker) freeSessions(ctx context.Context, queued []*stored, held map[st
 			for _, id := range given {
 				free[id] = true
 			}
-			w.suspects = w.suspects || state == silent || state == reconnecting
+			if state == silent || state == reconnecting {
+				w.next = min(w.next, w.b.beat.deadIn(process))
+			}
 		})
 	}
 	asking.Wait()
@@ -361,14 +368,9 @@ func (w *Worker) claim(ctx context.Context, h *hub.Hub, id string, work *sync.Wa
 	w.grants[id] = x
 	w.mu.Unlock()
 	work.Go(func() {
-		_, err := h.Session(id).State(ctx, hub.Actor{Name: w.b.cfg.Worker, Rights: hub.MayView})
-		// A room that follows the session requests the lease within a second or so.
-		for until := time.Now().Add(3 * time.Second); err == nil && w.waits(x) && time.Now().Before(until); {
-			err = sleep(ctx, 20*time.Millisecond)
-		}
+		err := h.Session(id).TakeOver(ctx)
 		w.mu.Lock()
-		left := x.lease
-		x.lease = nil
+		left := x.lease // nil if the hub runs the session
 		delete(w.grants, id)
 		w.mu.Unlock()
 		if left != nil {
@@ -380,12 +382,6 @@ func (w *Worker) claim(ctx context.Context, h *hub.Hub, id string, work *sync.Wa
 			w.logger.Warn("a session that has work cannot be opened", "session", id, "error", err)
 		}
 	})
-}
-
-func (w *Worker) waits(x *grant) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return x.lease != nil
 }
 
 // Drain stops claiming, and waits until no turn is running here or ctx ends. Then close the

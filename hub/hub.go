@@ -202,6 +202,22 @@ func (h *Hub) poke(id string) {
 	}
 }
 
+// TakeOver makes the hub run the session, if its backend grants the lease. A hub that follows the session requests
+// the lease only once a second, so a backend that has just granted it calls TakeOver.
+func (s *Session) TakeOver(ctx context.Context) error {
+	asked := false
+	return s.hub.in(ctx, s.id, func(r *room) error {
+		reopen := !asked
+		asked = true
+		return r.do(ctx, func(*tx) error {
+			if reopen && r.lease == nil {
+				r.broken = errReopen
+			}
+			return nil
+		})
+	})
+}
+
 // enter returns the room of a session. The caller must call exit.
 func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, error) {
 	if err := CheckID(id); err != nil {

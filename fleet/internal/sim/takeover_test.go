@@ -95,6 +95,20 @@ func owners(ctx context.Context, b *fleet.Backend, id string) iter.Seq[string] {
 	}
 }
 
+// watch attaches a viewer to a session until ctx ends.
+func watch(ctx context.Context, s *hub.Session) {
+	attached := make(chan struct{})
+	go func() {
+		once := sync.OnceFunc(func() { close(attached) })
+		for e := range s.Attach(ctx, ann, 0) {
+			if e.Kind == hub.KindState {
+				once()
+			}
+		}
+	}()
+	<-attached
+}
+
 // A session of a worker that is killed or paused has another worker in time, in whichever moment it happens, and whatever
 // the clocks of the servers say about the entry of the worker.
 func TestTakeoverInTime(t *testing.T) {
@@ -103,12 +117,13 @@ func TestTakeoverInTime(t *testing.T) {
 		fault func(*simWorker)
 		age   time.Duration // after which the server removes entries; 0 means the lease
 		most  time.Duration // until another worker has the session; 0 means that none may have it
+		watch bool          // viewers are attached at both workers
 	}{
-		// The bar is a median of 3 s. Workers look each second, and may just miss it twice.
-		{"killed", func(p *simWorker) { p.link.disconnect(true) }, 0, 4 * time.Second},
-		{"paused", func(p *simWorker) { p.link.stall(time.Hour) }, 0, simLease + 2*time.Second},
-		{"paused, clocks behind", func(p *simWorker) { p.link.stall(time.Hour) }, time.Hour, simLease + 3*time.Second},
-		{"alive, clocks ahead", func(p *simWorker) {}, 100 * time.Millisecond, 0},
+		{"killed", func(p *simWorker) { p.link.disconnect(true) }, 0, 2500 * time.Millisecond, false},
+		{"killed, with viewers", func(p *simWorker) { p.link.disconnect(true) }, 0, 2500 * time.Millisecond, true},
+		{"paused", func(p *simWorker) { p.link.stall(time.Hour) }, 0, simLease + 2*time.Second, false},
+		{"paused, clocks behind", func(p *simWorker) { p.link.stall(time.Hour) }, time.Hour, simLease + 3*time.Second, false},
+		{"alive, clocks ahead", func(p *simWorker) {}, 100 * time.Millisecond, 0, false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			for i := range 3 {
@@ -138,6 +153,11 @@ func TestTakeoverInTime(t *testing.T) {
 					reading, stop := context.WithCancel(t.Context())
 					next, done := iter.Pull(owners(reading, gateway.b, s.ID()))
 					first, _ := next()
+					if x.watch {
+						for _, p := range crew {
+							watch(reading, p.hub.Session(s.ID()))
+						}
+					}
 					time.Sleep(time.Duration(i) * 370 * time.Millisecond)
 					began := time.Now()
 					go x.fault(crew[first])
