@@ -80,7 +80,7 @@ func commands() []command {
 		{"fake-host", "an SDK that plays a script, against a CLI", tests, fakeHost},
 		{"record", "pass requests on to an API and record the traffic", tests, record},
 		{"replay", "answer requests from a recording", tests, replay},
-		{"conform", "check a CLI or an SDK by the rules of the protocol", tests, conform},
+		{"conform", "check a CLI or an SDK against the rules of the protocol", tests, conform},
 		{"version", "print the version", rest, version},
 		{"help", "explain a command or a file format", rest, help},
 	}
