@@ -25,6 +25,7 @@ type output struct {
 	discarded bool  // Close discarded unread output; guarded by turn
 
 	lastRead atomic.Int64 // when the consumer's last Read returned, in Unix nanoseconds; 0 if never
+	awaiting atomic.Bool  // the consumer waits for something to read
 }
 
 func newOutput(src io.Reader) *output {
@@ -44,6 +45,15 @@ func (o *output) Read(p []byte) (int, error) {
 		return 0, ErrClosed
 	}
 	return o.read(p)
+}
+
+// await calls wait, which returns when there is something to read. The consumer counts as
+// reading meanwhile.
+func (o *output) await(wait func()) {
+	o.awaiting.Store(true)
+	wait()
+	o.lastRead.Store(time.Now().UnixNano())
+	o.awaiting.Store(false)
 }
 
 // read reads src. The caller holds the turn.
@@ -75,8 +85,9 @@ func (o *output) discard(stop <-chan struct{}) {
 	for !o.ended() {
 		select {
 		case <-o.turn:
+			awaiting := o.awaiting.Load()
 			last := o.lastRead.Load()
-			if last != 0 && time.Since(time.Unix(0, last)) < readerPause {
+			if awaiting || last != 0 && time.Since(time.Unix(0, last)) < readerPause {
 				o.turn <- struct{}{}
 				break
 			}

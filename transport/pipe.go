@@ -170,7 +170,7 @@ type pipeConn struct {
 func (c *pipeConn) Read(p []byte) (int, error) { return c.output.Read(p) }
 
 // Await waits until Read would return at once, so that a reader needs no buffer meanwhile.
-func (c *pipeConn) Await() { c.peer.out.await() }
+func (c *pipeConn) Await() { c.output.await(c.peer.out.await) }
 
 func (c *pipeConn) Write(p []byte) (int, error) {
 	n, err := c.peer.in.Write(p)

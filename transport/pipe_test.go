@@ -246,3 +246,33 @@ func BenchmarkPipe(b *testing.B) {
 	}
 	host.Close(context.Background())
 }
+
+// TestCloseBesideAwait checks that Close leaves the output to a consumer that waits for it,
+// however late it comes.
+func TestCloseBesideAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, far := Pipe()
+		go func() {
+			io.Copy(io.Discard, far)
+			time.Sleep(time.Second)
+			io.WriteString(far, "late\n")
+			far.Exit(0, "")
+		}()
+		read := make(chan string)
+		go func() {
+			conn.(interface{ Await() }).Await()
+			all, err := io.ReadAll(conn)
+			if err != nil {
+				t.Error(err)
+			}
+			read <- string(all)
+		}()
+		synctest.Wait()
+		if err := conn.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := <-read; got != "late\n" {
+			t.Errorf("got %q", got)
+		}
+	})
+}

@@ -60,9 +60,10 @@ func (c *streamConn) Wait(ctx context.Context) (Exit, error) {
 }
 
 func (c *streamConn) Close(ctx context.Context) error {
-	err := c.CloseWrite()
 	bounded, cancel := context.WithTimeout(ctx, defaultGrace)
 	defer cancel()
+	input := make(chan error, 1)
+	go func() { input <- c.CloseWrite() }() // a TLS connection waits for a Write that is blocked
 	stop := make(chan struct{})
 	discarded := make(chan struct{})
 	go func() {
@@ -77,6 +78,12 @@ func (c *streamConn) Close(ctx context.Context) error {
 			if r, ok := c.r.(io.Closer); ok {
 				r.Close()
 			}
+			if _, halves := c.w.(interface{ CloseWrite() error }); !halves {
+				return
+			}
+			if w, ok := c.w.(io.Closer); ok {
+				w.Close() // ends a Write that is blocked
+			}
 		})
 	}
 	close(stop)
@@ -84,7 +91,17 @@ func (c *streamConn) Close(ctx context.Context) error {
 	case <-discarded:
 	case <-c.closed: // a reader that cannot be closed may block forever
 	}
-	return err
+	select {
+	case err := <-input:
+		return err
+	case <-c.closed:
+	}
+	select {
+	case err := <-input:
+		return err
+	default:
+		return nil
+	}
 }
 
 // Attach returns a [Dialer] for one existing connection, such as one of [NewConn]; a

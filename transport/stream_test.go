@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/parley-go/parley/internal/testwait"
 )
 
 // TestNewConn checks that a connection over any reader and writer ends when the agent
@@ -54,6 +58,75 @@ func TestNewConn(t *testing.T) {
 					t.Errorf("Wait: %+v, %v; want %+v", exit, err, tt.want)
 				}
 			})
+		})
+	}
+}
+
+// A lockedWriter is like a TLS connection: CloseWrite waits for a Write, which blocks.
+type lockedWriter struct {
+	mu      sync.Mutex
+	blocked chan struct{} // closed when Write blocks
+	ended   chan struct{} // closed when the connection is
+	once    sync.Once
+}
+
+func (w *lockedWriter) Read([]byte) (int, error) {
+	<-w.ended
+	return 0, net.ErrClosed
+}
+
+func (w *lockedWriter) Write([]byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.blocked)
+	<-w.ended
+	return 0, net.ErrClosed
+}
+
+func (w *lockedWriter) CloseWrite() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return nil
+}
+
+func (w *lockedWriter) Close() error {
+	w.once.Do(func() { close(w.ended) })
+	return nil
+}
+
+// TestCloseBesideBlockedWrite checks that Close ends a Write to a peer that does not read,
+// within its time, although ending the input waits for that Write.
+func TestCloseBesideBlockedWrite(t *testing.T) {
+	for name, separate := range map[string]bool{"one connection": false, "a separate reader": true} {
+		t.Run(name, func(t *testing.T) {
+			w := &lockedWriter{blocked: make(chan struct{}), ended: make(chan struct{})}
+			var r io.Reader = w
+			if separate {
+				r, _ = io.Pipe()
+			}
+			conn := NewConn(r, w)
+			written := make(chan error)
+			go func() {
+				_, err := conn.Write([]byte("x"))
+				written <- err
+			}()
+			<-w.blocked
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			closed := make(chan struct{})
+			go func() {
+				conn.Close(ctx)
+				close(closed)
+			}()
+			select {
+			case <-closed:
+			case <-testwait.Late(t):
+				t.Error("Close did not return")
+				w.Close()
+			}
+			if err := <-written; err == nil {
+				t.Error("the Write succeeded")
+			}
 		})
 	}
 }
