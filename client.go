@@ -34,6 +34,8 @@ type turn struct {
 	uuid  string
 	stale int64 // results that had arrived before its prompt was sent and were not read yet
 	left  bool  // the caller no longer reads it
+
+	other *wire.Result // a result that names another prompt; it may answer this one, too
 }
 
 // Connect starts an agent and waits until it is ready. ctx bounds only the connecting:
@@ -97,6 +99,10 @@ func (c *Client) TurnMessage(ctx context.Context, m *wire.User) iter.Seq2[wire.M
 		if !once(&used, yield) {
 			return
 		}
+		if m == nil {
+			yield(nil, errNoMessage)
+			return
+		}
 		t, err := c.begin(ctx)
 		if err != nil {
 			yield(nil, err)
@@ -141,13 +147,15 @@ func (c *Client) drain(ctx context.Context, t *turn) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		m, err := c.pop(bounded)
+		m, err := c.popUnlessIdle(bounded, t.other != nil)
 		switch {
-		case err == nil && t.endedBy(m):
+		case err == nil && t.endedBy(m), err == errIdle:
 			return nil
 		case err == nil:
 		case ctx.Err() != nil:
 			return ctxError(ctx, "turn")
+		case bounded.Err() != nil && t.other != nil && c.s.isIdle():
+			return nil
 		case bounded.Err() != nil:
 			return &TimeoutError{What: "waiting for the interrupted turn to end", After: limit, Frames: c.s.lastFrames()}
 		default:
@@ -183,8 +191,17 @@ func (t *turn) endedBy(m wire.Message) bool {
 		t.stale--
 		return false
 	}
-	ids := promptsOf(r)
-	return byPrompt(r) && (len(ids) == 0 || slices.Contains(ids, t.uuid))
+	if !byPrompt(r) {
+		return false
+	}
+	if ids := promptsOf(r); len(ids) == 0 || slices.Contains(ids, t.uuid) {
+		return true
+	}
+	t.other = nil
+	if n := r.QueuedTurnCount; n == nil || *n == 0 {
+		t.other = r
+	}
+	return false
 }
 
 // byPrompt reports whether a result is of a turn that was started by a prompt, and not
@@ -251,12 +268,11 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 			<-interrupted
 		}
 	}()
-	var other *wire.Result // a result that names another prompt; it may answer ours, too
 	for {
-		m, err := c.popUnlessIdle(ctx, other != nil)
+		m, err := c.popUnlessIdle(ctx, t.other != nil)
 		if err == errIdle {
 			over = true
-			return resultError(other)
+			return resultError(t.other)
 		}
 		if err != nil {
 			if ctx.Err() != nil && err != io.EOF {
@@ -265,15 +281,9 @@ func (c *Client) runTurn(ctx context.Context, t *turn, m *wire.User, yield func(
 			over = true
 			return c.over(err)
 		}
-		stale := t.stale
 		ended := t.endedBy(m)
 		if ended {
 			over = true
-		} else if r, ok := m.(*wire.Result); ok && !r.IsReplay && stale == 0 && byPrompt(r) {
-			other = nil
-			if n := r.QueuedTurnCount; n == nil || *n == 0 {
-				other = r
-			}
 		}
 		see(m)
 		if !yield(m, nil) {
@@ -311,7 +321,7 @@ func (c *Client) popUnlessIdle(ctx context.Context, bounded bool) (wire.Message,
 		if err == nil || !idle || err == io.EOF {
 			return m, err
 		}
-		if s := c.s; !s.midTurn.Load() && !s.atWork() && !s.busyTasks() {
+		if c.s.isIdle() {
 			return nil, errIdle
 		}
 	}
@@ -326,9 +336,15 @@ func (c *Client) over(err error) error {
 	return err
 }
 
+// errNoMessage is the error for a nil message.
+var errNoMessage = errors.New("parley: the message is nil")
+
 // Send sends a message and does not wait for a response. While a turn is running, the
 // agent adds the message to that turn or keeps it for the next one.
 func (c *Client) Send(ctx context.Context, m *wire.User) error {
+	if m == nil {
+		return errNoMessage
+	}
 	_, err := c.send(ctx, m)
 	return err
 }
@@ -376,7 +392,7 @@ func (c *Client) Messages(ctx context.Context) iter.Seq2[wire.Message, error] {
 			switch {
 			case err == nil:
 				c.mu.Lock()
-				if c.turn != nil && c.turn.endedBy(m) {
+				if c.turn != nil && (c.turn.endedBy(m) || c.turn.other != nil) {
 					c.turn = nil // it was left, and this is its end
 				}
 				c.mu.Unlock()

@@ -3,6 +3,7 @@ package parley_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"strings"
@@ -281,6 +282,64 @@ func TestLeaveTurnStuck(t *testing.T) {
 			}
 		}
 		wantResult(t, turn(t, c, "fourth"), "done")
+	})
+}
+
+// TestLeaveTurnForeignResult checks that a turn that was left also ends with a result that
+// names another prompt, as agents send that merge prompts, and does not block the next one.
+func TestLeaveTurnForeignResult(t *testing.T) {
+	for name, limit := range map[string]time.Duration{"usual limit": 0, "short limit": 5 * time.Second} {
+		for _, messages := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, messages %v", name, messages), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					opts := agent(t, func(a *agentEnd) int {
+						a.hello()
+						a.wait("user")
+						a.send("%s", text("hm"))
+						a.wait("control_request")
+						a.send(`{"type":"result","subtype":"error_during_execution","is_error":true,"user_message_uuids":["other"]}`)
+						m := a.wait("user")
+						a.send(`{"type":"result","subtype":"success","is_error":false,"result":"done","user_message_uuids":[%q]}`, m.UUID)
+						a.wait("")
+						return 0
+					})
+					opts.ControlTimeout = limit
+					c := connect(t, opts)
+					for range c.Turn(t.Context(), "first") {
+						break
+					}
+					if messages {
+						for m := range c.Messages(t.Context()) {
+							if _, ok := m.(*wire.Result); ok {
+								break
+							}
+						}
+					}
+					o := turn(t, c, "second")
+					wantResult(t, o, "done")
+					if o.took > 10*time.Second {
+						t.Errorf("it took %v", o.took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestNilMessage checks that a nil message is an error and not a panic, and that the
+// client stays usable.
+func TestNilMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := connect(t, plays(t, hello+"< {\"type\":\"user\"}\n"+done+"< eof\n"))
+		for _, err := range c.TurnMessage(t.Context(), nil) {
+			if err == nil || !strings.Contains(err.Error(), "nil") {
+				t.Errorf("TurnMessage: %v", err)
+			}
+		}
+		if err := c.Send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nil") {
+			t.Errorf("Send: %v", err)
+		}
+		wantResult(t, turn(t, c, "hi"), "done")
 	})
 }
 
@@ -856,6 +915,7 @@ func TestInitializeAnswers(t *testing.T) {
 			if answer == nil || !errors.As(err, &refused) || refused.Message != "never heard of it" || refused.Subtype != "initialize" {
 				t.Errorf("got %+v, %v", answer, err)
 			}
+			synctest.Wait()
 			if got := warned.all(); len(got) != 1 || !errors.As(got[0], &refused) {
 				t.Errorf("warned of %v", got)
 			}

@@ -55,10 +55,10 @@ type config struct {
 	model, agent string            // as given in the options, for spans
 	env          map[string]string // from the options
 
-	logger    *slog.Logger
-	onWarning func(error)
-	asides    *gate.Gate // guards calls of OnWarning and Stderr, which belong to no request
-	nonce     string     // makes our request ids unique
+	logger   *slog.Logger
+	warnings *reporter
+	asides   *gate.Gate // guards calls of OnWarning and Stderr, which belong to no request
+	nonce    string     // makes our request ids unique
 
 	initTimeout, controlTimeout, writeTimeout, idleTimeout time.Duration
 	exitGrace                                              time.Duration
@@ -82,18 +82,10 @@ func (c *config) dial(ctx context.Context) (transport.Conn, error) {
 	return c.dialer.Dial(ctx, spec)
 }
 
+// warn reports a failure that ends nothing. It does not wait for the host.
 func (c *config) warn(err error) {
 	c.logger.Warn("parley", "error", err)
-	if c.onWarning == nil || !c.asides.Enter() {
-		return
-	}
-	defer c.asides.Leave()
-	defer func() {
-		if p := recover(); p != nil {
-			c.logger.Error("OnWarning panicked", "panic", p)
-		}
-	}()
-	c.onWarning(err)
+	c.warnings.add(err)
 }
 
 // newConfig checks and evaluates the options. It starts nothing.
@@ -119,7 +111,6 @@ func newConfig(o *Options) (*config, error) {
 		agent:          o.Agent,
 		env:            o.Env,
 		logger:         o.Logger,
-		onWarning:      o.OnWarning,
 		asides:         new(gate.Gate),
 		nonce:          hex.EncodeToString(nonce[:]),
 		initTimeout:    cmp.Or(o.InitTimeout, 60*time.Second),
@@ -136,6 +127,7 @@ func newConfig(o *Options) (*config, error) {
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)
 	}
+	c.warnings = &reporter{call: o.OnWarning, calls: c.asides, log: c.logger}
 	if c.dialer == nil {
 		c.dialer = &transport.Process{}
 	}
@@ -160,7 +152,9 @@ func newConfig(o *Options) (*config, error) {
 	}
 	c.needs = o.needInitialize()
 	if o.CanUseTool != nil && o.PermissionMode == wire.ModeBypassPermissions {
-		c.warn(errors.New("parley: CanUseTool is never asked: PermissionMode allows everything"))
+		err := errors.New("parley: CanUseTool is never asked: PermissionMode allows everything")
+		c.logger.Warn("parley", "error", err)
+		c.warnings.callNow(err) // there may never be a session, which would wait for the call
 	}
 	return c, nil
 }

@@ -272,7 +272,12 @@ func (s *session) callHook(ctx context.Context, hook Hook, req *wire.HookCallbac
 		ctx, cancel = context.WithTimeout(ctx, hook.Timeout)
 		defer cancel()
 	}
-	out, err := guard(s, name, func() (*wire.HookOutput, error) { return hook.call(ctx, req.Input) })
+	out, err := guard(s, name, func() (*wire.HookOutput, error) {
+		if err := readOneWayInput(req.Input); err != nil {
+			return nil, err
+		}
+		return hook.call(ctx, req.Input)
+	})
 	if err != nil {
 		return failClosed(hook, err)
 	}
@@ -290,6 +295,17 @@ func (s *session) callHook(ctx context.Context, hook Hook, req *wire.HookCallbac
 		out = &answer
 	}
 	return out, nil
+}
+
+// readOneWayInput is readOneWay for the tool call that a hook may prevent.
+func readOneWayInput(in wire.HookInput) error {
+	switch in := in.(type) {
+	case *wire.PreToolUseInput:
+		return readOneWay(in.ToolName, in.ToolInput)
+	case *wire.PermissionRequestInput:
+		return readOneWay(in.ToolName, in.ToolInput)
+	}
+	return nil
 }
 
 func nameOutput(raw json.RawMessage, event wire.HookEvent) (*wire.UnknownOutput, error) {

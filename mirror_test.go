@@ -201,3 +201,42 @@ type failing struct{ session.Store }
 func (failing) List(context.Context, session.Key) ([]session.Listed, error) {
 	return nil, errors.New("no route")
 }
+
+// A stubbornStore never returns from Append before its release.
+type stubbornStore struct {
+	session.Store
+	release chan struct{}
+}
+
+func (s stubbornStore) Append(context.Context, session.Key, []json.RawMessage) error {
+	<-s.release
+	return nil
+}
+
+// TestSessionStoreStubborn checks that Close ends a turn that waits for a store that ignores
+// its context.
+func TestSessionStoreStubborn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		opts := agent(t, func(a *agentEnd) int {
+			a.hello()
+			a.wait("user")
+			a.send(`{"type":"transcript_mirror","filePath":"projects/p/6f1c2f0e-6c1c-4f0a-9d55-0a9f6c1b2d3e.jsonl","entries":[{"type":"user"}]}`)
+			a.done()
+			a.wait("eof")
+			return 0
+		})
+		release := make(chan struct{})
+		defer close(release)
+		opts.SessionStore = stubbornStore{&session.Memory{}, release}
+		c := connect(t, opts)
+		time.AfterFunc(time.Second, func() { c.Close() })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		for range c.Turn(ctx, "hi") {
+		}
+		if took := time.Since(start); took > 2*time.Minute {
+			t.Errorf("the turn ended after %v", took)
+		}
+	})
+}

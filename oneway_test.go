@@ -1,9 +1,13 @@
 package parley
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/parley-go/parley/wire"
 )
 
 // TestReadOneWay checks that an ambiguous input is never shown to the callback that
@@ -27,6 +31,26 @@ func TestReadOneWay(t *testing.T) {
 		err := readOneWay(tt.tool, json.RawMessage(tt.input))
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s %s: %v, want %q", tt.tool, tt.input, err, tt.want)
+		}
+	}
+}
+
+// TestReadOneWayByHooks checks that an ambiguous input is never shown to a hook that
+// decides: the call is denied.
+func TestReadOneWayByHooks(t *testing.T) {
+	ambiguous := json.RawMessage(`{"command":"touch p","Command":"ls"}`)
+	see := func(context.Context, wire.HookInput) (*wire.HookOutput, error) {
+		t.Error("the hook was called")
+		return nil, nil
+	}
+	s := &session{cfg: &config{logger: slog.New(slog.DiscardHandler), warnings: &reporter{}}, ctx: t.Context()}
+	for _, in := range []wire.HookInput{
+		&wire.PreToolUseInput{ToolName: "Bash", ToolInput: ambiguous},
+		&wire.PermissionRequestInput{ToolName: "Bash", ToolInput: ambiguous},
+	} {
+		out, err := s.callHook(t.Context(), OnEvent(in.Event(), "", see), &wire.HookCallback{Input: in})
+		if err != nil || !objects(out) {
+			t.Errorf("%s: %+v, %v", in.Event(), out, err)
 		}
 	}
 }

@@ -163,9 +163,9 @@ type Options struct {
 	// OnWarning.
 	Stderr func(line string)
 	// OnWarning is called for failures that end nothing: a callback that failed, options
-	// that contradict each other. It may be called from several goroutines, but not after the
-	// end: neither it nor any other callback is called once [Query], [Run] or
-	// [Client.Close] has returned.
+	// that contradict each other. The calls come one at a time, and nothing waits for them
+	// until the end: neither OnWarning nor any other callback is called once [Query], [Run]
+	// or [Client.Close] has returned.
 	OnWarning func(error)
 	// Logger logs internal events. Nil means no log.
 	Logger *slog.Logger

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -388,6 +389,58 @@ func TestQueryStream(t *testing.T) {
 				o := stream(t.Context(), tt.prompts, opts)
 				if n := count[*wire.Result](o); o.err != nil || n != tt.results {
 					t.Errorf("%d results, error %v", n, o.err)
+				}
+			})
+		})
+	}
+}
+
+// TestSignsOfLife checks that an agent that sends signs of life and nothing else does not
+// keep a query from ending: after the results, and when it is unclear whether more comes.
+func TestSignsOfLife(t *testing.T) {
+	for name, merges := range map[string]bool{"after the result": false, "after a merged prompt": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				opts := agent(t, func(a *agentEnd) int {
+					a.hello()
+					a.wait("user")
+					if merges {
+						a.wait("user")
+					}
+					a.done()
+					ended := make(chan struct{})
+					go func() {
+						a.wait("")
+						close(ended)
+					}()
+					for {
+						a.send(`{"type":"keep_alive"}`)
+						select {
+						case <-a.Context().Done():
+							return 0
+						case <-ended:
+							if merges {
+								return 0
+							}
+							ended = nil // it does not end by itself
+						case <-time.After(time.Second):
+						}
+					}
+				})
+				prompts := []*wire.User{wire.Prompt(wire.Text("one"))}
+				if merges {
+					prompts = append(prompts, wire.Prompt(wire.Text("two")))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				var o outcome
+				start := time.Now()
+				for m, err := range parley.QueryStream(ctx, slices.Values(prompts), opts) {
+					o.add(m, err)
+				}
+				wantResult(t, o, "done")
+				if took := time.Since(start); took > time.Minute {
+					t.Errorf("it took %v", took)
 				}
 			})
 		})

@@ -56,7 +56,7 @@ type session struct {
 	cut        *interrupt // the last interrupt, until a result or a prompt follows it
 	closing    error      // why shutdown was called
 
-	heard   atomic.Int64 // number of lines received
+	heard   atomic.Int64 // number of lines received that are not just signs of life
 	results atomic.Int64 // number of results among them, not counting replays
 	active  atomic.Int64 // time of the last read, write or end of a callback, in Unix nanoseconds
 	handled atomic.Int64 // how many of the agent's requests were answered
@@ -207,7 +207,6 @@ func (s *session) readOn(r *reading) {
 			err = s.in.push(bad, len(bad.Text))
 			continue
 		}
-		s.heard.Add(1)
 		s.record('<', line)
 		var request *wire.ControlRequest
 		request, err = s.route(line)
@@ -272,6 +271,7 @@ func (s *session) attend(r *reading, handler func()) (reads bool) {
 func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 	switch wire.PeekType(line) {
 	case "stream_event", "assistant", "user":
+		s.heard.Add(1)
 		// These are only for the consumer, who decodes them.
 		if !s.midTurn.Load() {
 			s.midTurn.Store(true)
@@ -279,6 +279,9 @@ func (s *session) route(line []byte) (*wire.ControlRequest, error) {
 		return nil, s.in.pushLine(line)
 	}
 	m := entry{line: line}.message(&s.in.ahead, 0)
+	if _, alive := m.(*wire.KeepAlive); !alive {
+		s.heard.Add(1)
+	}
 	switch m := m.(type) {
 	case *wire.ControlResponse:
 		s.handleResponse(&m.Response)
@@ -402,7 +405,10 @@ func (s *session) finish(err error) {
 	s.calls = nil
 	s.mu.Unlock()
 	s.halt(err)
-	<-s.out.done
+	select {
+	case <-s.out.done:
+	case <-time.After(s.cfg.exitGrace): // a Write of the connection that nothing ends
+	}
 	close(s.readDone)
 	s.in.close(err)
 	if s.servers != nil {
@@ -507,6 +513,9 @@ func (s *session) atWork() bool {
 	return len(s.handlers) > 0
 }
 
+// isIdle reports whether nothing keeps the agent busy.
+func (s *session) isIdle() bool { return !s.midTurn.Load() && !s.atWork() && !s.busyTasks() }
+
 // turnRunning reports whether the agent owes an answer.
 func (s *session) turnRunning() bool {
 	if s.cfg.turnRunning == nil {
@@ -544,6 +553,7 @@ func (s *session) shutdown(ctx context.Context, cause error) error {
 	<-s.readDone
 	if ctx.Value(sessionKey{}) != s {
 		s.join()
+		s.cfg.warnings.close()
 	}
 	s.cfg.asides.Close()
 	s.in.discard()
@@ -645,9 +655,20 @@ func (s *session) join() {
 	}()
 	select {
 	case <-rest:
-	case <-time.After(handlerGrace):
+		return
+	case <-time.After(handlerGrace / 2):
+		s.cfg.warnings.drop() // leaves the time to the call that is running
+	}
+	select {
+	case <-rest:
+	case <-time.After(handlerGrace / 2):
 		s.late.Do(func() {
-			s.warn(errors.New("parley: a callback still runs though its context has ended; a callback that closes its client calls Shutdown with its own context"))
+			err := errors.New("parley: a callback still runs though its context has ended; a callback that closes its client calls Shutdown with its own context")
+			s.log.Warn("parley", "error", err)
+			select {
+			case <-s.cfg.warnings.last(err):
+			case <-time.After(handlerGrace):
+			}
 		})
 	}
 }
