@@ -226,7 +226,13 @@ func TestParleyLikeClaude(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := map[string]Driver{"": GoSDK{}, "go": GoSDK{}, "ts": p.TypeScript("."), "py": p.Python(".")}[os.Getenv("PARLEY_INTEROP_DRIVER")]
+	var d Driver = GoSDK{}
+	switch os.Getenv("PARLEY_INTEROP_DRIVER") {
+	case "ts":
+		d = p.TypeScript(".")
+	case "py":
+		d = python(t)
+	}
 	left, unused := Sift(compareAll(t, d, p.CLI(), cli), accepted)
 	seen := map[[3]string]int{}
 	for _, d := range left {

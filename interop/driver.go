@@ -49,17 +49,12 @@ func (p Peers) TypeScript(here string) Driver {
 	return &program{name: "ts", command: []string{"node", filepath.Join(here, "ts", "driver.mjs")}}
 }
 
-// Python returns the driver with the official Python SDK, or [PythonStandIn] if that is
-// not installed.
-func (p Peers) Python(here string) Driver {
+// Python returns the driver with the official Python SDK. It fails if that is not installed.
+func (p Peers) Python(here string) (Driver, error) {
 	command := []string{filepath.Join(p.Dir, "venv", "bin", "python"), filepath.Join(here, "py", "driver.py"), "--serve"}
 	start := func() (*forks, error) { return startForks(command) }
 	once, _ := pythons.LoadOrStore(strings.Join(command, " "), sync.OnceValues(start))
-	f, err := once.(func() (*forks, error))()
-	if err != nil {
-		return PythonStandIn{}
-	}
-	return f
+	return once.(func() (*forks, error))()
 }
 
 // pythons has the drivers of this process by their commands.

@@ -230,6 +230,8 @@ func parseCheck(text string) (func(*Outcome) error, error) {
 	switch {
 	case name == "file" && len(args) == 2 && rest == "":
 		return file(args[0], args[1]), nil
+	case name == "outcomes" && len(args) > 0 && rest == "":
+		return outcomes(args...), nil
 	case name == "transcript" && len(args) > 0 && rest == "":
 		return transcript(args...), nil
 	case name == "same" && len(args) == 0 && (rest == "true" || rest == "false"):

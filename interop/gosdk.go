@@ -193,6 +193,9 @@ func goCall(ctx context.Context, c *parley.Client, step Step) (any, error) {
 		return after(arg(0, &servers), func() (any, error) { return c.SetMCPServers(ctx, servers) })
 	case "getContextUsage":
 		return c.ContextUsage(ctx)
+	case "rewindFiles":
+		var opts struct{ DryRun bool }
+		return after(errors.Join(arg(0, &s), arg(1, &opts)), func() (any, error) { return c.RewindFiles(ctx, s, opts.DryRun) })
 	case "stopTask":
 		return after(arg(0, &s), func() (any, error) { return nil, c.StopTask(ctx, s) })
 	case "backgroundTasks":

@@ -57,6 +57,16 @@ func peers(t *testing.T) Peers {
 	return p
 }
 
+// python returns the driver with the official Python SDK. It skips the test if that is not installed.
+func python(t *testing.T) Driver {
+	t.Helper()
+	d, err := peers(t).Python(".")
+	if err != nil {
+		t.Skipf("the Python SDK is not installed: %v", err)
+	}
+	return d
+}
+
 // parleyCLI returns our own command.
 func parleyCLI(t *testing.T) string {
 	t.Helper()
@@ -129,13 +139,7 @@ func TestTypeScriptSDKDrivesClaude(t *testing.T) {
 }
 
 func TestPythonSDKDrivesClaude(t *testing.T) {
-	p := peers(t)
-	playAll(t, p.Python("."), p.CLI(), few()...)
-}
-
-// TestPythonStandInDrivesClaude checks that the stand-in behaves like the Python SDK.
-func TestPythonStandInDrivesClaude(t *testing.T) {
-	playAll(t, PythonStandIn{}, peers(t).CLI(), few()...)
+	playAll(t, python(t), peers(t).CLI(), few()...)
 }
 
 func TestGoSDKDrivesParley(t *testing.T) { playAll(t, GoSDK{}, parleyCLI(t)) }
@@ -147,5 +151,5 @@ func TestTypeScriptSDKDrivesParley(t *testing.T) {
 
 func TestPythonSDKDrivesParley(t *testing.T) {
 	cli := parleyCLI(t)
-	playAll(t, peers(t).Python("."), cli)
+	playAll(t, python(t), cli)
 }

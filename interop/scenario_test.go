@@ -36,9 +36,6 @@ func TestScenariosAreWellFormed(t *testing.T) {
 				if _, err := goOptions(job, newReport()); err != nil {
 					t.Error(err)
 				}
-				if _, err := (&pyHost{job: job}).flags(); err != nil {
-					t.Error(err)
-				}
 				if run.Messages == "" && !run.Unchecked {
 					t.Error("it does not say what the host sees")
 				}

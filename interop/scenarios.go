@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	pt "github.com/parley-go/parley/parleytest"
+	"github.com/parley-go/parley/wire"
 )
 
 // file checks that a file of the project has this content; empty means that the file must
@@ -135,6 +137,36 @@ func cost(want float64) func(*Outcome) error {
 		m := o.Messages(0)
 		if got, _ := m[len(m)-1]["total_cost_usd"].(float64); math.Abs(got-want) > 1e-9 {
 			return fmt.Errorf("the cost is %v, not %v", got, want)
+		}
+		return nil
+	}
+}
+
+// outcomes checks how the turns of all runs ended, as our SDK understands their results.
+func outcomes(want ...string) func(*Outcome) error {
+	return func(o *Outcome) error {
+		var got []string
+		for i := range o.Runs {
+			for _, m := range o.Messages(i) {
+				if m["class"] != nil {
+					return nil // the classes of the Python SDK lack members
+				}
+				if m["type"] != "result" {
+					continue
+				}
+				line, err := json.Marshal(m)
+				if err != nil {
+					return err
+				}
+				r, err := wire.Decode(line)
+				if err != nil {
+					return err
+				}
+				got = append(got, r.(*wire.Result).Outcome().String())
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("the outcomes are %q, not %q", got, want)
 		}
 		return nil
 	}
