@@ -5,292 +5,14 @@ package v1
 
 import (
 	"encoding/json"
+	"reflect"
 )
 
-// ArchiveSessionRequest belongs to session/archive.
-type ArchiveSessionRequest struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	SessionID string          `json:"sessionId"`
-}
-
-// ArchiveSessionResponse belongs to session/archive.
-type ArchiveSessionResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
-// AuthenticateRequest belongs to authenticate.
-type AuthenticateRequest struct {
-	Meta     json.RawMessage `json:"_meta,omitzero"`
-	MethodID string          `json:"methodId"`
-}
-
-// AuthenticateResponse belongs to authenticate.
-type AuthenticateResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
-// CancelNotification belongs to session/cancel.
-type CancelNotification struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	SessionID string          `json:"sessionId"`
-}
-
-// CancelRequestNotification belongs to $/cancel_request.
-type CancelRequestNotification struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	RequestID json.RawMessage `json:"requestId"`
-}
-
-// CloseSessionRequest belongs to session/close.
-type CloseSessionRequest struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	SessionID string          `json:"sessionId"`
-}
-
-// CloseSessionResponse belongs to session/close.
-type CloseSessionResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
-// CompleteElicitationNotification belongs to elicitation/complete.
-type CompleteElicitationNotification struct {
-	ElicitationID string          `json:"elicitationId"`
-	Meta          json.RawMessage `json:"_meta,omitzero"`
-}
-
-// CreateElicitationRequest belongs to elicitation/create.
-type CreateElicitationRequest struct {
-	ElicitationID   string             `json:"elicitationId,omitzero"`
-	Message         string             `json:"message"`
-	Meta            json.RawMessage    `json:"_meta,omitzero"`
-	Mode            string             `json:"mode,omitzero"`
-	RequestID       json.RawMessage    `json:"requestId,omitzero"`
-	RequestedSchema *ElicitationSchema `json:"requestedSchema,omitzero"`
-	SessionID       string             `json:"sessionId,omitzero"`
-	ToolCallID      string             `json:"toolCallId,omitzero"`
-	URL             string             `json:"url,omitzero"`
-}
-
-// CreateElicitationResponse belongs to elicitation/create.
-type CreateElicitationResponse struct {
-	Action  string                     `json:"action,omitzero"`
-	Content map[string]json.RawMessage `json:"content,omitzero"`
-	Meta    json.RawMessage            `json:"_meta,omitzero"`
-}
-
-// CreateTerminalRequest belongs to terminal/create.
-type CreateTerminalRequest struct {
-	Args            []string        `json:"args,omitzero"`
-	Command         string          `json:"command"`
-	Cwd             string          `json:"cwd,omitzero"`
-	Env             []EnvVariable   `json:"env,omitzero"`
-	Meta            json.RawMessage `json:"_meta,omitzero"`
-	OutputByteLimit int64           `json:"outputByteLimit,omitzero"`
-	SessionID       string          `json:"sessionId"`
-}
-
-// CreateTerminalResponse belongs to terminal/create.
-type CreateTerminalResponse struct {
-	Meta       json.RawMessage `json:"_meta,omitzero"`
-	TerminalID string          `json:"terminalId"`
-}
-
-// DeleteSessionRequest belongs to session/delete.
-type DeleteSessionRequest struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	SessionID string          `json:"sessionId"`
-}
-
-// DeleteSessionResponse belongs to session/delete.
-type DeleteSessionResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
-// ElicitationSchema is the protocol's type of this name.
-type ElicitationSchema struct {
-	Description string                               `json:"description,omitzero"`
-	Meta        json.RawMessage                      `json:"_meta,omitzero"`
-	Properties  map[string]ElicitationPropertySchema `json:"properties,omitzero"`
-	Required    []string                             `json:"required,omitzero"`
-	Title       string                               `json:"title,omitzero"`
-	Type        ElicitationSchemaType                `json:"type,omitzero"`
-}
-
-// ElicitationPropertySchema is the protocol's type of this name. One member is set; Other is a value of a
-// type that is not known.
-type ElicitationPropertySchema struct {
-	String  *StringPropertySchema
-	Number  *NumberPropertySchema
-	Integer *IntegerPropertySchema
-	Boolean *BooleanPropertySchema
-	Array   *MultiSelectPropertySchema
-	Other   json.RawMessage
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (u ElicitationPropertySchema) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.String != nil:
-		return tagged("type", "string", u.String)
-	case u.Number != nil:
-		return tagged("type", "number", u.Number)
-	case u.Integer != nil:
-		return tagged("type", "integer", u.Integer)
-	case u.Boolean != nil:
-		return tagged("type", "boolean", u.Boolean)
-	case u.Array != nil:
-		return tagged("type", "array", u.Array)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (u *ElicitationPropertySchema) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "type")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "string":
-		u.String = new(StringPropertySchema)
-		return json.Unmarshal(data, u.String)
-	case "number":
-		u.Number = new(NumberPropertySchema)
-		return json.Unmarshal(data, u.Number)
-	case "integer":
-		u.Integer = new(IntegerPropertySchema)
-		return json.Unmarshal(data, u.Integer)
-	case "boolean":
-		u.Boolean = new(BooleanPropertySchema)
-		return json.Unmarshal(data, u.Boolean)
-	case "array":
-		u.Array = new(MultiSelectPropertySchema)
-		return json.Unmarshal(data, u.Array)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
-}
-
-// BooleanPropertySchema is the protocol's type of this name.
-type BooleanPropertySchema struct {
-	Default     json.RawMessage `json:"default,omitzero"`
-	Description string          `json:"description,omitzero"`
-	Meta        json.RawMessage `json:"_meta,omitzero"`
-	Title       string          `json:"title,omitzero"`
-}
-
-// ElicitationSchemaType is the protocol's type of this name.
-type ElicitationSchemaType string
-
-// The values of [ElicitationSchemaType].
-const (
-	ElicitationSchemaTypeObject ElicitationSchemaType = "object"
-)
-
-// EnvVariable is the protocol's type of this name.
-type EnvVariable struct {
-	Meta  json.RawMessage `json:"_meta,omitzero"`
-	Name  string          `json:"name"`
-	Value string          `json:"value"`
-}
-
-// ForkSessionRequest belongs to session/fork.
-type ForkSessionRequest struct {
-	AdditionalDirectories []string        `json:"additionalDirectories,omitzero"`
-	Cwd                   string          `json:"cwd"`
-	McpServers            []McpServer     `json:"mcpServers,omitzero"`
-	Meta                  json.RawMessage `json:"_meta,omitzero"`
-	SessionID             string          `json:"sessionId"`
-	SystemPrompt          *SystemPrompt   `json:"systemPrompt,omitzero"`
-}
-
-// ForkSessionResponse belongs to session/fork.
-type ForkSessionResponse struct {
-	ConfigOptions []SessionConfigOption `json:"configOptions,omitzero"`
-	Meta          json.RawMessage       `json:"_meta,omitzero"`
-	Modes         *SessionModeState     `json:"modes,omitzero"`
-	SessionID     string                `json:"sessionId"`
-}
-
-// InitializeRequest belongs to initialize.
-type InitializeRequest struct {
-	ClientCapabilities *ClientCapabilities `json:"clientCapabilities,omitzero"`
-	ClientInfo         *Implementation     `json:"clientInfo,omitzero"`
-	Meta               json.RawMessage     `json:"_meta,omitzero"`
-	ProtocolVersion    int64               `json:"protocolVersion"`
-}
-
-// ClientCapabilities is the protocol's type of this name.
-type ClientCapabilities struct {
-	Auth        *AuthCapabilities          `json:"auth,omitzero"`
-	Elicitation *ElicitationCapabilities   `json:"elicitation,omitzero"`
-	Fs          *FileSystemCapabilities    `json:"fs,omitzero"`
-	Meta        json.RawMessage            `json:"_meta,omitzero"`
-	Plan        *PlanCapabilities          `json:"plan,omitzero"`
-	Session     *ClientSessionCapabilities `json:"session,omitzero"`
-	Subagents   *SubagentCapabilities      `json:"subagents,omitzero"`
-	Terminal    bool                       `json:"terminal,omitzero"`
-}
-
-// AuthCapabilities is the protocol's type of this name.
-type AuthCapabilities struct {
-	Meta     json.RawMessage `json:"_meta,omitzero"`
-	Terminal bool            `json:"terminal,omitzero"`
-}
-
-// ClientSessionCapabilities is the protocol's type of this name.
-type ClientSessionCapabilities struct {
-	Compaction    *CompactionCapabilities           `json:"compaction,omitzero"`
-	ConfigOptions *SessionConfigOptionsCapabilities `json:"configOptions,omitzero"`
-	Meta          json.RawMessage                   `json:"_meta,omitzero"`
-	Notices       *NoticeCapabilities               `json:"notices,omitzero"`
-}
-
-// CompactionCapabilities is the protocol's type of this name.
-type CompactionCapabilities struct {
-}
-
-// ElicitationCapabilities is the protocol's type of this name.
-type ElicitationCapabilities struct {
-	Form *ElicitationFormCapabilities `json:"form,omitzero"`
-	Meta json.RawMessage              `json:"_meta,omitzero"`
-	URL  *ElicitationUrlCapabilities  `json:"url,omitzero"`
-}
-
-// ElicitationFormCapabilities is the protocol's type of this name.
-type ElicitationFormCapabilities struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
-// ElicitationUrlCapabilities is the protocol's type of this name.
-type ElicitationUrlCapabilities struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
-// FileSystemCapabilities is the protocol's type of this name.
-type FileSystemCapabilities struct {
-	Meta          json.RawMessage `json:"_meta,omitzero"`
-	ReadTextFile  bool            `json:"readTextFile,omitzero"`
-	WriteTextFile bool            `json:"writeTextFile,omitzero"`
-}
-
-// Implementation is the protocol's type of this name.
-type Implementation struct {
-	Meta    json.RawMessage `json:"_meta,omitzero"`
-	Name    string          `json:"name"`
-	Title   string          `json:"title,omitzero"`
-	Version string          `json:"version"`
-}
-
-// InitializeResponse belongs to initialize.
-type InitializeResponse struct {
-	AgentCapabilities *AgentCapabilities `json:"agentCapabilities,omitzero"`
-	AgentInfo         *Implementation    `json:"agentInfo,omitzero"`
-	AuthMethods       []AuthMethod       `json:"authMethods,omitzero"`
-	Meta              json.RawMessage    `json:"_meta,omitzero"`
-	ProtocolVersion   int64              `json:"protocolVersion"`
+// AgentAuthCapabilities is the protocol's type of this name.
+type AgentAuthCapabilities struct {
+	Logout *LogoutCapabilities     `json:"logout,omitzero"`
+	Meta   json.RawMessage         `json:"_meta,omitzero"`
+	Status *AuthStatusCapabilities `json:"status,omitzero"`
 }
 
 // AgentCapabilities is the protocol's type of this name.
@@ -304,51 +26,25 @@ type AgentCapabilities struct {
 	SessionCapabilities *SessionCapabilities   `json:"sessionCapabilities,omitzero"`
 }
 
-// AgentAuthCapabilities is the protocol's type of this name.
-type AgentAuthCapabilities struct {
-	Logout *LogoutCapabilities     `json:"logout,omitzero"`
-	Meta   json.RawMessage         `json:"_meta,omitzero"`
-	Status *AuthStatusCapabilities `json:"status,omitzero"`
+// AuthCapabilities is the protocol's type of this name.
+type AuthCapabilities struct {
+	Meta     json.RawMessage `json:"_meta,omitzero"`
+	Terminal bool            `json:"terminal,omitzero"`
 }
 
 // AuthMethod is the protocol's type of this name. One member is set; Other is a value of a
 // type that is not known.
 type AuthMethod struct {
-	Terminal        *AuthMethodTerminal
+	Terminal        *AuthMethodTerminal `tag:"terminal"`
 	AuthMethodAgent *AuthMethodAgent
 	Other           json.RawMessage
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (u AuthMethod) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.Terminal != nil:
-		return tagged("type", "terminal", u.Terminal)
-	case u.AuthMethodAgent != nil:
-		return json.Marshal(u.AuthMethodAgent)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
+func (u AuthMethod) MarshalJSON() ([]byte, error) { return encode(u, "type") }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (u *AuthMethod) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "type")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "terminal":
-		u.Terminal = new(AuthMethodTerminal)
-		return json.Unmarshal(data, u.Terminal)
-	case "":
-		u.AuthMethodAgent = new(AuthMethodAgent)
-		return json.Unmarshal(data, u.AuthMethodAgent)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
-}
+func (u *AuthMethod) UnmarshalJSON(data []byte) error { return decode(u, "type", data) }
 
 // AuthMethodAgent is the protocol's type of this name.
 type AuthMethodAgent struct {
@@ -373,6 +69,329 @@ type AuthStatusCapabilities struct {
 	Meta json.RawMessage `json:"_meta,omitzero"`
 }
 
+// AuthenticateRequest belongs to authenticate.
+type AuthenticateRequest struct {
+	Meta     json.RawMessage `json:"_meta,omitzero"`
+	MethodID string          `json:"methodId"`
+}
+
+// AvailableCommand is the protocol's type of this name.
+type AvailableCommand struct {
+	Description string                 `json:"description"`
+	Input       *AvailableCommandInput `json:"input,omitzero"`
+	Meta        json.RawMessage        `json:"_meta,omitzero"`
+	Name        string                 `json:"name"`
+}
+
+// AvailableCommandInput is the protocol's type of this name.
+type AvailableCommandInput struct {
+	Hint string          `json:"hint,omitzero"`
+	Meta json.RawMessage `json:"_meta,omitzero"`
+}
+
+// AvailableCommandsUpdate is the protocol's type of this name.
+type AvailableCommandsUpdate struct {
+	AvailableCommands []AvailableCommand `json:"availableCommands"`
+	Meta              json.RawMessage    `json:"_meta,omitzero"`
+}
+
+// CancelNotification belongs to session/cancel.
+type CancelNotification struct {
+	Meta      json.RawMessage `json:"_meta,omitzero"`
+	SessionID string          `json:"sessionId"`
+}
+
+// ClientCapabilities is the protocol's type of this name.
+type ClientCapabilities struct {
+	Auth        *AuthCapabilities          `json:"auth,omitzero"`
+	Elicitation *ElicitationCapabilities   `json:"elicitation,omitzero"`
+	Fs          *FileSystemCapabilities    `json:"fs,omitzero"`
+	Meta        json.RawMessage            `json:"_meta,omitzero"`
+	Plan        *PlanCapabilities          `json:"plan,omitzero"`
+	Session     *ClientSessionCapabilities `json:"session,omitzero"`
+	Subagents   *SubagentCapabilities      `json:"subagents,omitzero"`
+	Terminal    bool                       `json:"terminal,omitzero"`
+}
+
+// ClientSessionCapabilities is the protocol's type of this name.
+type ClientSessionCapabilities struct {
+	Compaction    *CompactionCapabilities           `json:"compaction,omitzero"`
+	ConfigOptions *SessionConfigOptionsCapabilities `json:"configOptions,omitzero"`
+	Meta          json.RawMessage                   `json:"_meta,omitzero"`
+	Notices       *NoticeCapabilities               `json:"notices,omitzero"`
+}
+
+// CloseSessionRequest belongs to session/close.
+type CloseSessionRequest struct {
+	Meta      json.RawMessage `json:"_meta,omitzero"`
+	SessionID string          `json:"sessionId"`
+}
+
+// CompactionCapabilities is the protocol's type of this name.
+type CompactionCapabilities struct {
+}
+
+// CompactionUpdate is the protocol's type of this name.
+type CompactionUpdate struct {
+	CompactionID string           `json:"compactionId"`
+	Error        string           `json:"error,omitzero"`
+	Meta         json.RawMessage  `json:"_meta,omitzero"`
+	Status       CompactionStatus `json:"status"`
+	Summary      []ContentBlock   `json:"summary,omitzero"`
+}
+
+// CompactionStatus is the protocol's type of this name.
+type CompactionStatus string
+
+// The values of [CompactionStatus].
+const (
+	CompactionStatusInProgress CompactionStatus = "in_progress"
+	CompactionStatusCompleted  CompactionStatus = "completed"
+	CompactionStatusFailed     CompactionStatus = "failed"
+	CompactionStatusCancelled  CompactionStatus = "cancelled"
+)
+
+// ConfigOptionUpdate is the protocol's type of this name.
+type ConfigOptionUpdate struct {
+	ConfigOptions []SessionConfigOption `json:"configOptions"`
+	Meta          json.RawMessage       `json:"_meta,omitzero"`
+}
+
+// Content is the protocol's type of this name.
+type Content struct {
+	Content ContentBlock    `json:"content"`
+	Meta    json.RawMessage `json:"_meta,omitzero"`
+}
+
+// ContentBlock is the protocol's type of this name. One member is set; Other is a value of a
+// type that is not known.
+type ContentBlock struct {
+	Text         *TextContent      `tag:"text"`
+	Image        *ImageContent     `tag:"image"`
+	Audio        *AudioContent     `tag:"audio"`
+	ResourceLink *ResourceLink     `tag:"resource_link"`
+	Resource     *EmbeddedResource `tag:"resource"`
+	Other        json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (u ContentBlock) MarshalJSON() ([]byte, error) { return encode(u, "type") }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (u *ContentBlock) UnmarshalJSON(data []byte) error { return decode(u, "type", data) }
+
+// AudioContent is the protocol's type of this name.
+type AudioContent struct {
+	Annotations *Annotations    `json:"annotations,omitzero"`
+	Data        string          `json:"data"`
+	Meta        json.RawMessage `json:"_meta,omitzero"`
+	MimeType    string          `json:"mimeType"`
+}
+
+// Annotations is the protocol's type of this name.
+type Annotations struct {
+	Audience     []Role          `json:"audience,omitzero"`
+	LastModified string          `json:"lastModified,omitzero"`
+	Meta         json.RawMessage `json:"_meta,omitzero"`
+	Priority     float64         `json:"priority,omitzero"`
+}
+
+// ContentChunk is the protocol's type of this name.
+type ContentChunk struct {
+	Content   ContentBlock    `json:"content"`
+	MessageID string          `json:"messageId,omitzero"`
+	Meta      json.RawMessage `json:"_meta,omitzero"`
+}
+
+// Cost is the protocol's type of this name.
+type Cost struct {
+	Amount   float64         `json:"amount"`
+	Currency string          `json:"currency"`
+	Meta     json.RawMessage `json:"_meta,omitzero"`
+}
+
+// CreateElicitationRequest belongs to elicitation/create.
+type CreateElicitationRequest struct {
+	ElicitationID   string             `json:"elicitationId,omitzero"`
+	Message         string             `json:"message"`
+	Meta            json.RawMessage    `json:"_meta,omitzero"`
+	Mode            string             `json:"mode,omitzero"`
+	RequestID       json.RawMessage    `json:"requestId,omitzero"`
+	RequestedSchema *ElicitationSchema `json:"requestedSchema,omitzero"`
+	SessionID       string             `json:"sessionId,omitzero"`
+	ToolCallID      string             `json:"toolCallId,omitzero"`
+	URL             string             `json:"url,omitzero"`
+}
+
+// CreateElicitationResponse belongs to elicitation/create.
+type CreateElicitationResponse struct {
+	Action  string                     `json:"action,omitzero"`
+	Content map[string]json.RawMessage `json:"content,omitzero"`
+	Meta    json.RawMessage            `json:"_meta,omitzero"`
+}
+
+// CurrentModeUpdate is the protocol's type of this name.
+type CurrentModeUpdate struct {
+	CurrentModeID string          `json:"currentModeId"`
+	Meta          json.RawMessage `json:"_meta,omitzero"`
+}
+
+// DeleteSessionRequest belongs to session/delete.
+type DeleteSessionRequest struct {
+	Meta      json.RawMessage `json:"_meta,omitzero"`
+	SessionID string          `json:"sessionId"`
+}
+
+// Diff is the protocol's type of this name.
+type Diff struct {
+	Meta    json.RawMessage `json:"_meta,omitzero"`
+	NewText string          `json:"newText"`
+	OldText *string         `json:"oldText"`
+	Path    string          `json:"path"`
+}
+
+// ElicitationCapabilities is the protocol's type of this name.
+type ElicitationCapabilities struct {
+	Form *ElicitationFormCapabilities `json:"form,omitzero"`
+	Meta json.RawMessage              `json:"_meta,omitzero"`
+	URL  *ElicitationUrlCapabilities  `json:"url,omitzero"`
+}
+
+// ElicitationFormCapabilities is the protocol's type of this name.
+type ElicitationFormCapabilities struct {
+	Meta json.RawMessage `json:"_meta,omitzero"`
+}
+
+// ElicitationPropertySchema is the protocol's type of this name. One member is set; Other is a value of a
+// type that is not known.
+type ElicitationPropertySchema struct {
+	String  *StringPropertySchema      `tag:"string"`
+	Number  *NumberPropertySchema      `tag:"number"`
+	Integer *IntegerPropertySchema     `tag:"integer"`
+	Boolean *BooleanPropertySchema     `tag:"boolean"`
+	Array   *MultiSelectPropertySchema `tag:"array"`
+	Other   json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (u ElicitationPropertySchema) MarshalJSON() ([]byte, error) { return encode(u, "type") }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (u *ElicitationPropertySchema) UnmarshalJSON(data []byte) error { return decode(u, "type", data) }
+
+// BooleanPropertySchema is the protocol's type of this name.
+type BooleanPropertySchema struct {
+	Default     json.RawMessage `json:"default,omitzero"`
+	Description string          `json:"description,omitzero"`
+	Meta        json.RawMessage `json:"_meta,omitzero"`
+	Title       string          `json:"title,omitzero"`
+}
+
+// ElicitationSchema is the protocol's type of this name.
+type ElicitationSchema struct {
+	Description string                               `json:"description,omitzero"`
+	Meta        json.RawMessage                      `json:"_meta,omitzero"`
+	Properties  map[string]ElicitationPropertySchema `json:"properties,omitzero"`
+	Required    []string                             `json:"required,omitzero"`
+	Title       string                               `json:"title,omitzero"`
+	Type        ElicitationSchemaType                `json:"type,omitzero"`
+}
+
+// ElicitationSchemaType is the protocol's type of this name.
+type ElicitationSchemaType string
+
+// The values of [ElicitationSchemaType].
+const (
+	ElicitationSchemaTypeObject ElicitationSchemaType = "object"
+)
+
+// ElicitationUrlCapabilities is the protocol's type of this name.
+type ElicitationUrlCapabilities struct {
+	Meta json.RawMessage `json:"_meta,omitzero"`
+}
+
+// EmbeddedResource is the protocol's type of this name.
+type EmbeddedResource struct {
+	Annotations *Annotations             `json:"annotations,omitzero"`
+	Meta        json.RawMessage          `json:"_meta,omitzero"`
+	Resource    EmbeddedResourceResource `json:"resource"`
+}
+
+// EmbeddedResourceResource is the protocol's type of this name.
+type EmbeddedResourceResource struct {
+	Blob     string          `json:"blob,omitzero"`
+	Meta     json.RawMessage `json:"_meta,omitzero"`
+	MimeType string          `json:"mimeType,omitzero"`
+	Text     string          `json:"text,omitzero"`
+	URI      string          `json:"uri,omitzero"`
+}
+
+// EnumOption is the protocol's type of this name.
+type EnumOption struct {
+	Const       string          `json:"const"`
+	Description string          `json:"description,omitzero"`
+	Meta        json.RawMessage `json:"_meta,omitzero"`
+	Title       string          `json:"title"`
+}
+
+// FileSystemCapabilities is the protocol's type of this name.
+type FileSystemCapabilities struct {
+	Meta          json.RawMessage `json:"_meta,omitzero"`
+	ReadTextFile  bool            `json:"readTextFile,omitzero"`
+	WriteTextFile bool            `json:"writeTextFile,omitzero"`
+}
+
+// ForkSessionRequest belongs to session/fork.
+type ForkSessionRequest struct {
+	AdditionalDirectories []string        `json:"additionalDirectories,omitzero"`
+	Cwd                   string          `json:"cwd"`
+	McpServers            []McpServer     `json:"mcpServers,omitzero"`
+	Meta                  json.RawMessage `json:"_meta,omitzero"`
+	SessionID             string          `json:"sessionId"`
+	SystemPrompt          *SystemPrompt   `json:"systemPrompt,omitzero"`
+}
+
+// ForkSessionResponse belongs to session/fork.
+type ForkSessionResponse struct {
+	ConfigOptions []SessionConfigOption `json:"configOptions,omitzero"`
+	Meta          json.RawMessage       `json:"_meta,omitzero"`
+	Modes         *SessionModeState     `json:"modes,omitzero"`
+	SessionID     string                `json:"sessionId"`
+}
+
+// HttpHeader is the protocol's type of this name.
+type HttpHeader struct {
+	Meta  json.RawMessage `json:"_meta,omitzero"`
+	Name  string          `json:"name"`
+	Value string          `json:"value"`
+}
+
+// ImageContent is the protocol's type of this name.
+type ImageContent struct {
+	Annotations *Annotations    `json:"annotations,omitzero"`
+	Data        string          `json:"data"`
+	Meta        json.RawMessage `json:"_meta,omitzero"`
+	MimeType    string          `json:"mimeType"`
+	URI         string          `json:"uri,omitzero"`
+}
+
+// Implementation is the protocol's type of this name.
+type Implementation struct {
+	Meta    json.RawMessage `json:"_meta,omitzero"`
+	Name    string          `json:"name"`
+	Title   string          `json:"title,omitzero"`
+	Version string          `json:"version"`
+}
+
+// InitializeResponse belongs to initialize.
+type InitializeResponse struct {
+	AgentCapabilities *AgentCapabilities `json:"agentCapabilities,omitzero"`
+	AgentInfo         *Implementation    `json:"agentInfo,omitzero"`
+	AuthMethods       []AuthMethod       `json:"authMethods,omitzero"`
+	Meta              json.RawMessage    `json:"_meta,omitzero"`
+	ProtocolVersion   int64              `json:"protocolVersion"`
+}
+
 // IntegerPropertySchema is the protocol's type of this name.
 type IntegerPropertySchema struct {
 	Default     json.RawMessage `json:"default,omitzero"`
@@ -381,18 +400,6 @@ type IntegerPropertySchema struct {
 	Meta        json.RawMessage `json:"_meta,omitzero"`
 	Minimum     int64           `json:"minimum,omitzero"`
 	Title       string          `json:"title,omitzero"`
-}
-
-// KillTerminalRequest belongs to terminal/kill.
-type KillTerminalRequest struct {
-	Meta       json.RawMessage `json:"_meta,omitzero"`
-	SessionID  string          `json:"sessionId"`
-	TerminalID string          `json:"terminalId"`
-}
-
-// KillTerminalResponse belongs to terminal/kill.
-type KillTerminalResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
 }
 
 // ListSessionsRequest belongs to session/list.
@@ -437,11 +444,6 @@ type LogoutRequest struct {
 	Meta json.RawMessage `json:"_meta,omitzero"`
 }
 
-// LogoutResponse belongs to logout.
-type LogoutResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
 // McpCapabilities is the protocol's type of this name.
 type McpCapabilities struct {
 	Acp  bool            `json:"acp,omitzero"`
@@ -453,53 +455,18 @@ type McpCapabilities struct {
 // McpServer is the protocol's type of this name. One member is set; Other is a value of a
 // type that is not known.
 type McpServer struct {
-	Http           *McpServerHttp
-	Sse            *McpServerSse
-	Acp            *McpServerAcp
+	Http           *McpServerHttp `tag:"http"`
+	Sse            *McpServerSse  `tag:"sse"`
+	Acp            *McpServerAcp  `tag:"acp"`
 	McpServerStdio *McpServerStdio
 	Other          json.RawMessage
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (u McpServer) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.Http != nil:
-		return tagged("type", "http", u.Http)
-	case u.Sse != nil:
-		return tagged("type", "sse", u.Sse)
-	case u.Acp != nil:
-		return tagged("type", "acp", u.Acp)
-	case u.McpServerStdio != nil:
-		return json.Marshal(u.McpServerStdio)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
+func (u McpServer) MarshalJSON() ([]byte, error) { return encode(u, "type") }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (u *McpServer) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "type")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "http":
-		u.Http = new(McpServerHttp)
-		return json.Unmarshal(data, u.Http)
-	case "sse":
-		u.Sse = new(McpServerSse)
-		return json.Unmarshal(data, u.Sse)
-	case "acp":
-		u.Acp = new(McpServerAcp)
-		return json.Unmarshal(data, u.Acp)
-	case "":
-		u.McpServerStdio = new(McpServerStdio)
-		return json.Unmarshal(data, u.McpServerStdio)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
-}
+func (u *McpServer) UnmarshalJSON(data []byte) error { return decode(u, "type", data) }
 
 // McpServerAcp is the protocol's type of this name.
 type McpServerAcp struct {
@@ -514,13 +481,6 @@ type McpServerHttp struct {
 	Meta    json.RawMessage `json:"_meta,omitzero"`
 	Name    string          `json:"name"`
 	URL     string          `json:"url"`
-}
-
-// HttpHeader is the protocol's type of this name.
-type HttpHeader struct {
-	Meta  json.RawMessage `json:"_meta,omitzero"`
-	Name  string          `json:"name"`
-	Value string          `json:"value"`
 }
 
 // McpServerSse is the protocol's type of this name.
@@ -538,6 +498,13 @@ type McpServerStdio struct {
 	Env     []EnvVariable   `json:"env"`
 	Meta    json.RawMessage `json:"_meta,omitzero"`
 	Name    string          `json:"name"`
+}
+
+// EnvVariable is the protocol's type of this name.
+type EnvVariable struct {
+	Meta  json.RawMessage `json:"_meta,omitzero"`
+	Name  string          `json:"name"`
+	Value string          `json:"value"`
 }
 
 // MessageMcpNotification belongs to mcp/message.
@@ -558,6 +525,20 @@ type MessageMcpRequest struct {
 	ServerID  string          `json:"serverId"`
 }
 
+// MultiSelectItems is the protocol's type of this name. One member is set; Other is a value of a
+// type that is not known.
+type MultiSelectItems struct {
+	String                 *StringMultiSelectItems `tag:"string"`
+	TitledMultiSelectItems *TitledMultiSelectItems
+	Other                  json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (u MultiSelectItems) MarshalJSON() ([]byte, error) { return encode(u, "type") }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (u *MultiSelectItems) UnmarshalJSON(data []byte) error { return decode(u, "type", data) }
+
 // MultiSelectPropertySchema is the protocol's type of this name.
 type MultiSelectPropertySchema struct {
 	Default     json.RawMessage  `json:"default,omitzero"`
@@ -567,45 +548,6 @@ type MultiSelectPropertySchema struct {
 	Meta        json.RawMessage  `json:"_meta,omitzero"`
 	MinItems    int64            `json:"minItems,omitzero"`
 	Title       string           `json:"title,omitzero"`
-}
-
-// MultiSelectItems is the protocol's type of this name. One member is set; Other is a value of a
-// type that is not known.
-type MultiSelectItems struct {
-	String                 *StringMultiSelectItems
-	TitledMultiSelectItems *TitledMultiSelectItems
-	Other                  json.RawMessage
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (u MultiSelectItems) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.String != nil:
-		return tagged("type", "string", u.String)
-	case u.TitledMultiSelectItems != nil:
-		return json.Marshal(u.TitledMultiSelectItems)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (u *MultiSelectItems) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "type")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "string":
-		u.String = new(StringMultiSelectItems)
-		return json.Unmarshal(data, u.String)
-	case "":
-		u.TitledMultiSelectItems = new(TitledMultiSelectItems)
-		return json.Unmarshal(data, u.TitledMultiSelectItems)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
 }
 
 // NewSessionRequest belongs to session/new.
@@ -625,9 +567,27 @@ type NewSessionResponse struct {
 	SessionID     string                `json:"sessionId"`
 }
 
+// Notice is the protocol's type of this name.
+type Notice struct {
+	Description string          `json:"description,omitzero"`
+	Meta        json.RawMessage `json:"_meta,omitzero"`
+	Severity    NoticeSeverity  `json:"severity"`
+	Title       string          `json:"title"`
+}
+
 // NoticeCapabilities is the protocol's type of this name.
 type NoticeCapabilities struct {
 }
+
+// NoticeSeverity is the protocol's type of this name.
+type NoticeSeverity string
+
+// The values of [NoticeSeverity].
+const (
+	NoticeSeverityInfo    NoticeSeverity = "info"
+	NoticeSeverityWarning NoticeSeverity = "warning"
+	NoticeSeverityError   NoticeSeverity = "error"
+)
 
 // NumberPropertySchema is the protocol's type of this name.
 type NumberPropertySchema struct {
@@ -639,10 +599,63 @@ type NumberPropertySchema struct {
 	Title       string          `json:"title,omitzero"`
 }
 
+// PermissionOption is the protocol's type of this name.
+type PermissionOption struct {
+	Kind     PermissionOptionKind `json:"kind"`
+	Meta     json.RawMessage      `json:"_meta,omitzero"`
+	Name     string               `json:"name"`
+	OptionID string               `json:"optionId"`
+}
+
+// PermissionOptionKind is the protocol's type of this name.
+type PermissionOptionKind string
+
+// The values of [PermissionOptionKind].
+const (
+	PermissionOptionKindAllowOnce    PermissionOptionKind = "allow_once"
+	PermissionOptionKindAllowAlways  PermissionOptionKind = "allow_always"
+	PermissionOptionKindRejectOnce   PermissionOptionKind = "reject_once"
+	PermissionOptionKindRejectAlways PermissionOptionKind = "reject_always"
+)
+
+// Plan is the protocol's type of this name.
+type Plan struct {
+	Entries []PlanEntry     `json:"entries"`
+	Meta    json.RawMessage `json:"_meta,omitzero"`
+}
+
 // PlanCapabilities is the protocol's type of this name.
 type PlanCapabilities struct {
 	Meta json.RawMessage `json:"_meta,omitzero"`
 }
+
+// PlanEntry is the protocol's type of this name.
+type PlanEntry struct {
+	Content  string            `json:"content"`
+	Meta     json.RawMessage   `json:"_meta,omitzero"`
+	Priority PlanEntryPriority `json:"priority"`
+	Status   PlanEntryStatus   `json:"status"`
+}
+
+// PlanEntryPriority is the protocol's type of this name.
+type PlanEntryPriority string
+
+// The values of [PlanEntryPriority].
+const (
+	PlanEntryPriorityHigh   PlanEntryPriority = "high"
+	PlanEntryPriorityMedium PlanEntryPriority = "medium"
+	PlanEntryPriorityLow    PlanEntryPriority = "low"
+)
+
+// PlanEntryStatus is the protocol's type of this name.
+type PlanEntryStatus string
+
+// The values of [PlanEntryStatus].
+const (
+	PlanEntryStatusPending    PlanEntryStatus = "pending"
+	PlanEntryStatusInProgress PlanEntryStatus = "in_progress"
+	PlanEntryStatusCompleted  PlanEntryStatus = "completed"
+)
 
 // PromptCapabilities is the protocol's type of this name.
 type PromptCapabilities struct {
@@ -657,104 +670,6 @@ type PromptRequest struct {
 	Meta      json.RawMessage `json:"_meta,omitzero"`
 	Prompt    []ContentBlock  `json:"prompt"`
 	SessionID string          `json:"sessionId"`
-}
-
-// ContentBlock is the protocol's type of this name. One member is set; Other is a value of a
-// type that is not known.
-type ContentBlock struct {
-	Text         *TextContent
-	Image        *ImageContent
-	Audio        *AudioContent
-	ResourceLink *ResourceLink
-	Resource     *EmbeddedResource
-	Other        json.RawMessage
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (u ContentBlock) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.Text != nil:
-		return tagged("type", "text", u.Text)
-	case u.Image != nil:
-		return tagged("type", "image", u.Image)
-	case u.Audio != nil:
-		return tagged("type", "audio", u.Audio)
-	case u.ResourceLink != nil:
-		return tagged("type", "resource_link", u.ResourceLink)
-	case u.Resource != nil:
-		return tagged("type", "resource", u.Resource)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (u *ContentBlock) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "type")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "text":
-		u.Text = new(TextContent)
-		return json.Unmarshal(data, u.Text)
-	case "image":
-		u.Image = new(ImageContent)
-		return json.Unmarshal(data, u.Image)
-	case "audio":
-		u.Audio = new(AudioContent)
-		return json.Unmarshal(data, u.Audio)
-	case "resource_link":
-		u.ResourceLink = new(ResourceLink)
-		return json.Unmarshal(data, u.ResourceLink)
-	case "resource":
-		u.Resource = new(EmbeddedResource)
-		return json.Unmarshal(data, u.Resource)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
-}
-
-// AudioContent is the protocol's type of this name.
-type AudioContent struct {
-	Annotations *Annotations    `json:"annotations,omitzero"`
-	Data        string          `json:"data"`
-	Meta        json.RawMessage `json:"_meta,omitzero"`
-	MimeType    string          `json:"mimeType"`
-}
-
-// Annotations is the protocol's type of this name.
-type Annotations struct {
-	Audience     []Role          `json:"audience,omitzero"`
-	LastModified string          `json:"lastModified,omitzero"`
-	Meta         json.RawMessage `json:"_meta,omitzero"`
-	Priority     float64         `json:"priority,omitzero"`
-}
-
-// EmbeddedResource is the protocol's type of this name.
-type EmbeddedResource struct {
-	Annotations *Annotations             `json:"annotations,omitzero"`
-	Meta        json.RawMessage          `json:"_meta,omitzero"`
-	Resource    EmbeddedResourceResource `json:"resource"`
-}
-
-// EmbeddedResourceResource is the protocol's type of this name.
-type EmbeddedResourceResource struct {
-	Blob     string          `json:"blob,omitzero"`
-	Meta     json.RawMessage `json:"_meta,omitzero"`
-	MimeType string          `json:"mimeType,omitzero"`
-	Text     string          `json:"text,omitzero"`
-	URI      string          `json:"uri,omitzero"`
-}
-
-// ImageContent is the protocol's type of this name.
-type ImageContent struct {
-	Annotations *Annotations    `json:"annotations,omitzero"`
-	Data        string          `json:"data"`
-	Meta        json.RawMessage `json:"_meta,omitzero"`
-	MimeType    string          `json:"mimeType"`
-	URI         string          `json:"uri,omitzero"`
 }
 
 // PromptResponse belongs to session/prompt.
@@ -784,18 +699,6 @@ type ReadTextFileResponse struct {
 	Meta    json.RawMessage `json:"_meta,omitzero"`
 }
 
-// ReleaseTerminalRequest belongs to terminal/release.
-type ReleaseTerminalRequest struct {
-	Meta       json.RawMessage `json:"_meta,omitzero"`
-	SessionID  string          `json:"sessionId"`
-	TerminalID string          `json:"terminalId"`
-}
-
-// ReleaseTerminalResponse belongs to terminal/release.
-type ReleaseTerminalResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
 // RequestPermissionRequest belongs to session/request_permission.
 type RequestPermissionRequest struct {
 	Meta      json.RawMessage    `json:"_meta,omitzero"`
@@ -803,25 +706,6 @@ type RequestPermissionRequest struct {
 	SessionID string             `json:"sessionId"`
 	ToolCall  ToolCallUpdate     `json:"toolCall"`
 }
-
-// PermissionOption is the protocol's type of this name.
-type PermissionOption struct {
-	Kind     PermissionOptionKind `json:"kind"`
-	Meta     json.RawMessage      `json:"_meta,omitzero"`
-	Name     string               `json:"name"`
-	OptionID string               `json:"optionId"`
-}
-
-// PermissionOptionKind is the protocol's type of this name.
-type PermissionOptionKind string
-
-// The values of [PermissionOptionKind].
-const (
-	PermissionOptionKindAllowOnce    PermissionOptionKind = "allow_once"
-	PermissionOptionKindAllowAlways  PermissionOptionKind = "allow_always"
-	PermissionOptionKindRejectOnce   PermissionOptionKind = "reject_once"
-	PermissionOptionKindRejectAlways PermissionOptionKind = "reject_always"
-)
 
 // RequestPermissionResponse belongs to session/request_permission.
 type RequestPermissionResponse struct {
@@ -832,40 +716,17 @@ type RequestPermissionResponse struct {
 // RequestPermissionOutcome is the protocol's type of this name. One member is set; Other is a value of a
 // type that is not known.
 type RequestPermissionOutcome struct {
-	Cancelled *RequestPermissionOutcomeCancelled
-	Selected  *SelectedPermissionOutcome
+	Cancelled *RequestPermissionOutcomeCancelled `tag:"cancelled"`
+	Selected  *SelectedPermissionOutcome         `tag:"selected"`
 	Other     json.RawMessage
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (u RequestPermissionOutcome) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.Cancelled != nil:
-		return tagged("outcome", "cancelled", u.Cancelled)
-	case u.Selected != nil:
-		return tagged("outcome", "selected", u.Selected)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
+func (u RequestPermissionOutcome) MarshalJSON() ([]byte, error) { return encode(u, "outcome") }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (u *RequestPermissionOutcome) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "outcome")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "cancelled":
-		u.Cancelled = new(RequestPermissionOutcomeCancelled)
-		return json.Unmarshal(data, u.Cancelled)
-	case "selected":
-		u.Selected = new(SelectedPermissionOutcome)
-		return json.Unmarshal(data, u.Selected)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
+	return decode(u, "outcome", data)
 }
 
 // RequestPermissionOutcomeCancelled is the protocol's type of this name.
@@ -916,6 +777,11 @@ type SelectedPermissionOutcome struct {
 	OptionID string          `json:"optionId"`
 }
 
+// SessionAdditionalDirectoriesCapabilities is the protocol's type of this name.
+type SessionAdditionalDirectoriesCapabilities struct {
+	Meta json.RawMessage `json:"_meta,omitzero"`
+}
+
 // SessionArchiveFilter is the protocol's type of this name.
 type SessionArchiveFilter string
 
@@ -939,11 +805,6 @@ type SessionCapabilities struct {
 	Status                *SessionStatusCapabilities                `json:"status,omitzero"`
 	SystemPrompt          *SessionSystemPromptCapabilities          `json:"systemPrompt,omitzero"`
 	Title                 *SessionTitleCapabilities                 `json:"title,omitzero"`
-}
-
-// SessionAdditionalDirectoriesCapabilities is the protocol's type of this name.
-type SessionAdditionalDirectoriesCapabilities struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
 }
 
 // SessionArchiveCapabilities is the protocol's type of this name.
@@ -1019,16 +880,16 @@ type SessionInfo struct {
 	UpdatedAt             string          `json:"updatedAt,omitzero"`
 }
 
+// SessionInfoUpdate is the protocol's type of this name.
+type SessionInfoUpdate struct {
+	Meta      json.RawMessage `json:"_meta,omitzero"`
+	Title     string          `json:"title,omitzero"`
+	UpdatedAt string          `json:"updatedAt,omitzero"`
+}
+
 // SessionListCapabilities is the protocol's type of this name.
 type SessionListCapabilities struct {
 	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
-// SessionModeState is the protocol's type of this name.
-type SessionModeState struct {
-	AvailableModes []SessionMode   `json:"availableModes"`
-	CurrentModeID  string          `json:"currentModeId"`
-	Meta           json.RawMessage `json:"_meta,omitzero"`
 }
 
 // SessionMode is the protocol's type of this name.
@@ -1037,6 +898,13 @@ type SessionMode struct {
 	ID          string          `json:"id"`
 	Meta        json.RawMessage `json:"_meta,omitzero"`
 	Name        string          `json:"name"`
+}
+
+// SessionModeState is the protocol's type of this name.
+type SessionModeState struct {
+	AvailableModes []SessionMode   `json:"availableModes"`
+	CurrentModeID  string          `json:"currentModeId"`
+	Meta           json.RawMessage `json:"_meta,omitzero"`
 }
 
 // SessionNotification belongs to session/update.
@@ -1055,27 +923,6 @@ type SessionResumeCapabilities struct {
 type SessionStatusCapabilities struct {
 	Meta json.RawMessage `json:"_meta,omitzero"`
 }
-
-// SessionStatusRequest belongs to session/status.
-type SessionStatusRequest struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	SessionID string          `json:"sessionId"`
-}
-
-// SessionStatusResponse belongs to session/status.
-type SessionStatusResponse struct {
-	Meta   json.RawMessage `json:"_meta,omitzero"`
-	Status SessionStatus   `json:"status"`
-}
-
-// SessionStatus is the protocol's type of this name.
-type SessionStatus string
-
-// The values of [SessionStatus].
-const (
-	SessionStatusOpen  SessionStatus = "open"
-	SessionStatusSaved SessionStatus = "saved"
-)
 
 // SessionSystemPromptCapabilities is the protocol's type of this name.
 type SessionSystemPromptCapabilities struct {
@@ -1102,163 +949,33 @@ type SessionTitleCapabilities struct {
 // SessionUpdate is the protocol's type of this name. One member is set; Other is a value of a
 // type that is not known.
 type SessionUpdate struct {
-	UserMessageChunk        *ContentChunk
-	AgentMessageChunk       *ContentChunk
-	AgentThoughtChunk       *ContentChunk
-	ToolCall                *ToolCall
-	ToolCallUpdate          *ToolCallUpdate
-	Plan                    *Plan
-	PlanUpdate              *PlanUpdate
-	PlanRemoved             *PlanRemoved
-	AvailableCommandsUpdate *AvailableCommandsUpdate
-	CurrentModeUpdate       *CurrentModeUpdate
-	ConfigOptionUpdate      *ConfigOptionUpdate
-	SessionInfoUpdate       *SessionInfoUpdate
-	UsageUpdate             *UsageUpdate
-	Notice                  *Notice
-	CompactionUpdate        *CompactionUpdate
-	CompactionSummaryChunk  *CompactionSummaryChunk
-	SubagentUpdate          *SubagentUpdate
-	SessionMessage          *SessionMessage
-	SessionMessageChunk     *SessionMessageChunk
+	UserMessageChunk        *ContentChunk            `tag:"user_message_chunk"`
+	AgentMessageChunk       *ContentChunk            `tag:"agent_message_chunk"`
+	AgentThoughtChunk       *ContentChunk            `tag:"agent_thought_chunk"`
+	ToolCall                *ToolCall                `tag:"tool_call"`
+	ToolCallUpdate          *ToolCallUpdate          `tag:"tool_call_update"`
+	Plan                    *Plan                    `tag:"plan"`
+	PlanUpdate              *PlanUpdate              `tag:"plan_update"`
+	PlanRemoved             *PlanRemoved             `tag:"plan_removed"`
+	AvailableCommandsUpdate *AvailableCommandsUpdate `tag:"available_commands_update"`
+	CurrentModeUpdate       *CurrentModeUpdate       `tag:"current_mode_update"`
+	ConfigOptionUpdate      *ConfigOptionUpdate      `tag:"config_option_update"`
+	SessionInfoUpdate       *SessionInfoUpdate       `tag:"session_info_update"`
+	UsageUpdate             *UsageUpdate             `tag:"usage_update"`
+	Notice                  *Notice                  `tag:"notice"`
+	CompactionUpdate        *CompactionUpdate        `tag:"compaction_update"`
+	CompactionSummaryChunk  *CompactionSummaryChunk  `tag:"compaction_summary_chunk"`
+	SubagentUpdate          *SubagentUpdate          `tag:"subagent_update"`
+	SessionMessage          *SessionMessage          `tag:"session_message"`
+	SessionMessageChunk     *SessionMessageChunk     `tag:"session_message_chunk"`
 	Other                   json.RawMessage
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (u SessionUpdate) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.UserMessageChunk != nil:
-		return tagged("sessionUpdate", "user_message_chunk", u.UserMessageChunk)
-	case u.AgentMessageChunk != nil:
-		return tagged("sessionUpdate", "agent_message_chunk", u.AgentMessageChunk)
-	case u.AgentThoughtChunk != nil:
-		return tagged("sessionUpdate", "agent_thought_chunk", u.AgentThoughtChunk)
-	case u.ToolCall != nil:
-		return tagged("sessionUpdate", "tool_call", u.ToolCall)
-	case u.ToolCallUpdate != nil:
-		return tagged("sessionUpdate", "tool_call_update", u.ToolCallUpdate)
-	case u.Plan != nil:
-		return tagged("sessionUpdate", "plan", u.Plan)
-	case u.PlanUpdate != nil:
-		return tagged("sessionUpdate", "plan_update", u.PlanUpdate)
-	case u.PlanRemoved != nil:
-		return tagged("sessionUpdate", "plan_removed", u.PlanRemoved)
-	case u.AvailableCommandsUpdate != nil:
-		return tagged("sessionUpdate", "available_commands_update", u.AvailableCommandsUpdate)
-	case u.CurrentModeUpdate != nil:
-		return tagged("sessionUpdate", "current_mode_update", u.CurrentModeUpdate)
-	case u.ConfigOptionUpdate != nil:
-		return tagged("sessionUpdate", "config_option_update", u.ConfigOptionUpdate)
-	case u.SessionInfoUpdate != nil:
-		return tagged("sessionUpdate", "session_info_update", u.SessionInfoUpdate)
-	case u.UsageUpdate != nil:
-		return tagged("sessionUpdate", "usage_update", u.UsageUpdate)
-	case u.Notice != nil:
-		return tagged("sessionUpdate", "notice", u.Notice)
-	case u.CompactionUpdate != nil:
-		return tagged("sessionUpdate", "compaction_update", u.CompactionUpdate)
-	case u.CompactionSummaryChunk != nil:
-		return tagged("sessionUpdate", "compaction_summary_chunk", u.CompactionSummaryChunk)
-	case u.SubagentUpdate != nil:
-		return tagged("sessionUpdate", "subagent_update", u.SubagentUpdate)
-	case u.SessionMessage != nil:
-		return tagged("sessionUpdate", "session_message", u.SessionMessage)
-	case u.SessionMessageChunk != nil:
-		return tagged("sessionUpdate", "session_message_chunk", u.SessionMessageChunk)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
+func (u SessionUpdate) MarshalJSON() ([]byte, error) { return encode(u, "sessionUpdate") }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (u *SessionUpdate) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "sessionUpdate")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "user_message_chunk":
-		u.UserMessageChunk = new(ContentChunk)
-		return json.Unmarshal(data, u.UserMessageChunk)
-	case "agent_message_chunk":
-		u.AgentMessageChunk = new(ContentChunk)
-		return json.Unmarshal(data, u.AgentMessageChunk)
-	case "agent_thought_chunk":
-		u.AgentThoughtChunk = new(ContentChunk)
-		return json.Unmarshal(data, u.AgentThoughtChunk)
-	case "tool_call":
-		u.ToolCall = new(ToolCall)
-		return json.Unmarshal(data, u.ToolCall)
-	case "tool_call_update":
-		u.ToolCallUpdate = new(ToolCallUpdate)
-		return json.Unmarshal(data, u.ToolCallUpdate)
-	case "plan":
-		u.Plan = new(Plan)
-		return json.Unmarshal(data, u.Plan)
-	case "plan_update":
-		u.PlanUpdate = new(PlanUpdate)
-		return json.Unmarshal(data, u.PlanUpdate)
-	case "plan_removed":
-		u.PlanRemoved = new(PlanRemoved)
-		return json.Unmarshal(data, u.PlanRemoved)
-	case "available_commands_update":
-		u.AvailableCommandsUpdate = new(AvailableCommandsUpdate)
-		return json.Unmarshal(data, u.AvailableCommandsUpdate)
-	case "current_mode_update":
-		u.CurrentModeUpdate = new(CurrentModeUpdate)
-		return json.Unmarshal(data, u.CurrentModeUpdate)
-	case "config_option_update":
-		u.ConfigOptionUpdate = new(ConfigOptionUpdate)
-		return json.Unmarshal(data, u.ConfigOptionUpdate)
-	case "session_info_update":
-		u.SessionInfoUpdate = new(SessionInfoUpdate)
-		return json.Unmarshal(data, u.SessionInfoUpdate)
-	case "usage_update":
-		u.UsageUpdate = new(UsageUpdate)
-		return json.Unmarshal(data, u.UsageUpdate)
-	case "notice":
-		u.Notice = new(Notice)
-		return json.Unmarshal(data, u.Notice)
-	case "compaction_update":
-		u.CompactionUpdate = new(CompactionUpdate)
-		return json.Unmarshal(data, u.CompactionUpdate)
-	case "compaction_summary_chunk":
-		u.CompactionSummaryChunk = new(CompactionSummaryChunk)
-		return json.Unmarshal(data, u.CompactionSummaryChunk)
-	case "subagent_update":
-		u.SubagentUpdate = new(SubagentUpdate)
-		return json.Unmarshal(data, u.SubagentUpdate)
-	case "session_message":
-		u.SessionMessage = new(SessionMessage)
-		return json.Unmarshal(data, u.SessionMessage)
-	case "session_message_chunk":
-		u.SessionMessageChunk = new(SessionMessageChunk)
-		return json.Unmarshal(data, u.SessionMessageChunk)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
-}
-
-// AvailableCommandsUpdate is the protocol's type of this name.
-type AvailableCommandsUpdate struct {
-	AvailableCommands []AvailableCommand `json:"availableCommands"`
-	Meta              json.RawMessage    `json:"_meta,omitzero"`
-}
-
-// AvailableCommand is the protocol's type of this name.
-type AvailableCommand struct {
-	Description string                 `json:"description"`
-	Input       *AvailableCommandInput `json:"input,omitzero"`
-	Meta        json.RawMessage        `json:"_meta,omitzero"`
-	Name        string                 `json:"name"`
-}
-
-// AvailableCommandInput is the protocol's type of this name.
-type AvailableCommandInput struct {
-	Hint string          `json:"hint,omitzero"`
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
+func (u *SessionUpdate) UnmarshalJSON(data []byte) error { return decode(u, "sessionUpdate", data) }
 
 // CompactionSummaryChunk is the protocol's type of this name.
 type CompactionSummaryChunk struct {
@@ -1266,97 +983,6 @@ type CompactionSummaryChunk struct {
 	Content      ContentBlock    `json:"content"`
 	Meta         json.RawMessage `json:"_meta,omitzero"`
 }
-
-// CompactionUpdate is the protocol's type of this name.
-type CompactionUpdate struct {
-	CompactionID string           `json:"compactionId"`
-	Error        string           `json:"error,omitzero"`
-	Meta         json.RawMessage  `json:"_meta,omitzero"`
-	Status       CompactionStatus `json:"status"`
-	Summary      []ContentBlock   `json:"summary,omitzero"`
-}
-
-// CompactionStatus is the protocol's type of this name.
-type CompactionStatus string
-
-// The values of [CompactionStatus].
-const (
-	CompactionStatusInProgress CompactionStatus = "in_progress"
-	CompactionStatusCompleted  CompactionStatus = "completed"
-	CompactionStatusFailed     CompactionStatus = "failed"
-	CompactionStatusCancelled  CompactionStatus = "cancelled"
-)
-
-// ConfigOptionUpdate is the protocol's type of this name.
-type ConfigOptionUpdate struct {
-	ConfigOptions []SessionConfigOption `json:"configOptions"`
-	Meta          json.RawMessage       `json:"_meta,omitzero"`
-}
-
-// ContentChunk is the protocol's type of this name.
-type ContentChunk struct {
-	Content   ContentBlock    `json:"content"`
-	MessageID string          `json:"messageId,omitzero"`
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-}
-
-// CurrentModeUpdate is the protocol's type of this name.
-type CurrentModeUpdate struct {
-	CurrentModeID string          `json:"currentModeId"`
-	Meta          json.RawMessage `json:"_meta,omitzero"`
-}
-
-// Notice is the protocol's type of this name.
-type Notice struct {
-	Description string          `json:"description,omitzero"`
-	Meta        json.RawMessage `json:"_meta,omitzero"`
-	Severity    NoticeSeverity  `json:"severity"`
-	Title       string          `json:"title"`
-}
-
-// NoticeSeverity is the protocol's type of this name.
-type NoticeSeverity string
-
-// The values of [NoticeSeverity].
-const (
-	NoticeSeverityInfo    NoticeSeverity = "info"
-	NoticeSeverityWarning NoticeSeverity = "warning"
-	NoticeSeverityError   NoticeSeverity = "error"
-)
-
-// Plan is the protocol's type of this name.
-type Plan struct {
-	Entries []PlanEntry     `json:"entries"`
-	Meta    json.RawMessage `json:"_meta,omitzero"`
-}
-
-// PlanEntry is the protocol's type of this name.
-type PlanEntry struct {
-	Content  string            `json:"content"`
-	Meta     json.RawMessage   `json:"_meta,omitzero"`
-	Priority PlanEntryPriority `json:"priority"`
-	Status   PlanEntryStatus   `json:"status"`
-}
-
-// PlanEntryPriority is the protocol's type of this name.
-type PlanEntryPriority string
-
-// The values of [PlanEntryPriority].
-const (
-	PlanEntryPriorityHigh   PlanEntryPriority = "high"
-	PlanEntryPriorityMedium PlanEntryPriority = "medium"
-	PlanEntryPriorityLow    PlanEntryPriority = "low"
-)
-
-// PlanEntryStatus is the protocol's type of this name.
-type PlanEntryStatus string
-
-// The values of [PlanEntryStatus].
-const (
-	PlanEntryStatusPending    PlanEntryStatus = "pending"
-	PlanEntryStatusInProgress PlanEntryStatus = "in_progress"
-	PlanEntryStatusCompleted  PlanEntryStatus = "completed"
-)
 
 // PlanRemoved is the protocol's type of this name.
 type PlanRemoved struct {
@@ -1373,47 +999,17 @@ type PlanUpdate struct {
 // PlanUpdateContent is the protocol's type of this name. One member is set; Other is a value of a
 // type that is not known.
 type PlanUpdateContent struct {
-	Items    *PlanItems
-	File     *PlanFile
-	Markdown *PlanMarkdown
+	Items    *PlanItems    `tag:"items"`
+	File     *PlanFile     `tag:"file"`
+	Markdown *PlanMarkdown `tag:"markdown"`
 	Other    json.RawMessage
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (u PlanUpdateContent) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.Items != nil:
-		return tagged("type", "items", u.Items)
-	case u.File != nil:
-		return tagged("type", "file", u.File)
-	case u.Markdown != nil:
-		return tagged("type", "markdown", u.Markdown)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
+func (u PlanUpdateContent) MarshalJSON() ([]byte, error) { return encode(u, "type") }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (u *PlanUpdateContent) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "type")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "items":
-		u.Items = new(PlanItems)
-		return json.Unmarshal(data, u.Items)
-	case "file":
-		u.File = new(PlanFile)
-		return json.Unmarshal(data, u.File)
-	case "markdown":
-		u.Markdown = new(PlanMarkdown)
-		return json.Unmarshal(data, u.Markdown)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
-}
+func (u *PlanUpdateContent) UnmarshalJSON(data []byte) error { return decode(u, "type", data) }
 
 // PlanFile is the protocol's type of this name.
 type PlanFile struct {
@@ -1434,13 +1030,6 @@ type PlanMarkdown struct {
 	Content string          `json:"content"`
 	Meta    json.RawMessage `json:"_meta,omitzero"`
 	PlanID  string          `json:"planId"`
-}
-
-// SessionInfoUpdate is the protocol's type of this name.
-type SessionInfoUpdate struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	Title     string          `json:"title,omitzero"`
-	UpdatedAt string          `json:"updatedAt,omitzero"`
 }
 
 // SessionMessage is the protocol's type of this name.
@@ -1483,24 +1072,6 @@ type SetSessionModeRequest struct {
 	SessionID string          `json:"sessionId"`
 }
 
-// SetSessionModeResponse belongs to session/set_mode.
-type SetSessionModeResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
-// SetSessionTitleRequest belongs to session/set_title.
-type SetSessionTitleRequest struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	SessionID string          `json:"sessionId"`
-	Title     string          `json:"title"`
-}
-
-// SetSessionTitleResponse belongs to session/set_title.
-type SetSessionTitleResponse struct {
-	Meta  json.RawMessage `json:"_meta,omitzero"`
-	Title string          `json:"title"`
-}
-
 // StopReason is the protocol's type of this name.
 type StopReason string
 
@@ -1531,14 +1102,6 @@ type StringPropertySchema struct {
 	OneOf       []EnumOption    `json:"oneOf,omitzero"`
 	Pattern     string          `json:"pattern,omitzero"`
 	Title       string          `json:"title,omitzero"`
-}
-
-// EnumOption is the protocol's type of this name.
-type EnumOption struct {
-	Const       string          `json:"const"`
-	Description string          `json:"description,omitzero"`
-	Meta        json.RawMessage `json:"_meta,omitzero"`
-	Title       string          `json:"title"`
 }
 
 // StringFormat is the protocol's type of this name.
@@ -1572,53 +1135,18 @@ type SubagentUpdate struct {
 // StateUpdate is the protocol's type of this name. One member is set; Other is a value of a
 // type that is not known.
 type StateUpdate struct {
-	Running        *RunningStateUpdate
-	Idle           *IdleStateUpdate
-	RequiresAction *RequiresActionStateUpdate
-	Unknown        *UnknownStateUpdate
+	Running        *RunningStateUpdate        `tag:"running"`
+	Idle           *IdleStateUpdate           `tag:"idle"`
+	RequiresAction *RequiresActionStateUpdate `tag:"requires_action"`
+	Unknown        *UnknownStateUpdate        `tag:"unknown"`
 	Other          json.RawMessage
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (u StateUpdate) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.Running != nil:
-		return tagged("state", "running", u.Running)
-	case u.Idle != nil:
-		return tagged("state", "idle", u.Idle)
-	case u.RequiresAction != nil:
-		return tagged("state", "requires_action", u.RequiresAction)
-	case u.Unknown != nil:
-		return tagged("state", "unknown", u.Unknown)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
+func (u StateUpdate) MarshalJSON() ([]byte, error) { return encode(u, "state") }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (u *StateUpdate) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "state")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "running":
-		u.Running = new(RunningStateUpdate)
-		return json.Unmarshal(data, u.Running)
-	case "idle":
-		u.Idle = new(IdleStateUpdate)
-		return json.Unmarshal(data, u.Idle)
-	case "requires_action":
-		u.RequiresAction = new(RequiresActionStateUpdate)
-		return json.Unmarshal(data, u.RequiresAction)
-	case "unknown":
-		u.Unknown = new(UnknownStateUpdate)
-		return json.Unmarshal(data, u.Unknown)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
-}
+func (u *StateUpdate) UnmarshalJSON(data []byte) error { return decode(u, "state", data) }
 
 // IdleStateUpdate is the protocol's type of this name.
 type IdleStateUpdate struct {
@@ -1672,26 +1200,10 @@ const (
 	SystemPromptModeOverride SystemPromptMode = "override"
 )
 
-// TerminalOutputRequest belongs to terminal/output.
-type TerminalOutputRequest struct {
+// Terminal is the protocol's type of this name.
+type Terminal struct {
 	Meta       json.RawMessage `json:"_meta,omitzero"`
-	SessionID  string          `json:"sessionId"`
 	TerminalID string          `json:"terminalId"`
-}
-
-// TerminalOutputResponse belongs to terminal/output.
-type TerminalOutputResponse struct {
-	ExitStatus *TerminalExitStatus `json:"exitStatus,omitzero"`
-	Meta       json.RawMessage     `json:"_meta,omitzero"`
-	Output     string              `json:"output"`
-	Truncated  bool                `json:"truncated"`
-}
-
-// TerminalExitStatus is the protocol's type of this name.
-type TerminalExitStatus struct {
-	ExitCode int64           `json:"exitCode,omitzero"`
-	Meta     json.RawMessage `json:"_meta,omitzero"`
-	Signal   string          `json:"signal,omitzero"`
 }
 
 // TextContent is the protocol's type of this name.
@@ -1724,67 +1236,17 @@ type ToolCall struct {
 // ToolCallContent is the protocol's type of this name. One member is set; Other is a value of a
 // type that is not known.
 type ToolCallContent struct {
-	Content  *Content
-	Diff     *Diff
-	Terminal *Terminal
+	Content  *Content  `tag:"content"`
+	Diff     *Diff     `tag:"diff"`
+	Terminal *Terminal `tag:"terminal"`
 	Other    json.RawMessage
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (u ToolCallContent) MarshalJSON() ([]byte, error) {
-	switch {
-	case u.Content != nil:
-		return tagged("type", "content", u.Content)
-	case u.Diff != nil:
-		return tagged("type", "diff", u.Diff)
-	case u.Terminal != nil:
-		return tagged("type", "terminal", u.Terminal)
-	case u.Other != nil:
-		return u.Other, nil
-	}
-	return []byte("null"), nil
-}
+func (u ToolCallContent) MarshalJSON() ([]byte, error) { return encode(u, "type") }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (u *ToolCallContent) UnmarshalJSON(data []byte) error {
-	tag, err := tagOf(data, "type")
-	if err != nil {
-		return err
-	}
-	switch tag {
-	case "content":
-		u.Content = new(Content)
-		return json.Unmarshal(data, u.Content)
-	case "diff":
-		u.Diff = new(Diff)
-		return json.Unmarshal(data, u.Diff)
-	case "terminal":
-		u.Terminal = new(Terminal)
-		return json.Unmarshal(data, u.Terminal)
-	}
-	u.Other = append(json.RawMessage(nil), data...)
-	return nil
-}
-
-// Content is the protocol's type of this name.
-type Content struct {
-	Content ContentBlock    `json:"content"`
-	Meta    json.RawMessage `json:"_meta,omitzero"`
-}
-
-// Diff is the protocol's type of this name.
-type Diff struct {
-	Meta    json.RawMessage `json:"_meta,omitzero"`
-	NewText string          `json:"newText"`
-	OldText *string         `json:"oldText"`
-	Path    string          `json:"path"`
-}
-
-// Terminal is the protocol's type of this name.
-type Terminal struct {
-	Meta       json.RawMessage `json:"_meta,omitzero"`
-	TerminalID string          `json:"terminalId"`
-}
+func (u *ToolCallContent) UnmarshalJSON(data []byte) error { return decode(u, "type", data) }
 
 // ToolCallLocation is the protocol's type of this name.
 type ToolCallLocation struct {
@@ -1835,17 +1297,6 @@ const (
 	ToolKindOther      ToolKind = "other"
 )
 
-// UnarchiveSessionRequest belongs to session/unarchive.
-type UnarchiveSessionRequest struct {
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-	SessionID string          `json:"sessionId"`
-}
-
-// UnarchiveSessionResponse belongs to session/unarchive.
-type UnarchiveSessionResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
-}
-
 // UnknownStateUpdate is the protocol's type of this name.
 type UnknownStateUpdate struct {
 	Meta json.RawMessage `json:"_meta,omitzero"`
@@ -1870,27 +1321,6 @@ type UsageUpdate struct {
 	Used int64           `json:"used"`
 }
 
-// Cost is the protocol's type of this name.
-type Cost struct {
-	Amount   float64         `json:"amount"`
-	Currency string          `json:"currency"`
-	Meta     json.RawMessage `json:"_meta,omitzero"`
-}
-
-// WaitForTerminalExitRequest belongs to terminal/wait_for_exit.
-type WaitForTerminalExitRequest struct {
-	Meta       json.RawMessage `json:"_meta,omitzero"`
-	SessionID  string          `json:"sessionId"`
-	TerminalID string          `json:"terminalId"`
-}
-
-// WaitForTerminalExitResponse belongs to terminal/wait_for_exit.
-type WaitForTerminalExitResponse struct {
-	ExitCode int64           `json:"exitCode,omitzero"`
-	Meta     json.RawMessage `json:"_meta,omitzero"`
-	Signal   string          `json:"signal,omitzero"`
-}
-
 // WriteTextFileRequest belongs to fs/write_text_file.
 type WriteTextFileRequest struct {
 	Content   string          `json:"content"`
@@ -1899,35 +1329,48 @@ type WriteTextFileRequest struct {
 	SessionID string          `json:"sessionId"`
 }
 
-// WriteTextFileResponse belongs to fs/write_text_file.
-type WriteTextFileResponse struct {
-	Meta json.RawMessage `json:"_meta,omitzero"`
+// encode encodes the member of a union that is set. The member's tag, if it has one, comes first, under
+// the name of the union's tag.
+func encode(union any, name string) ([]byte, error) {
+	u := reflect.ValueOf(union)
+	for i := range u.NumField() {
+		if u.Field(i).IsNil() {
+			continue
+		}
+		data, err := json.Marshal(u.Field(i).Interface())
+		tag := u.Type().Field(i).Tag.Get("tag")
+		if err != nil || tag == "" {
+			return data, err
+		}
+		head := "{\"" + name + "\":\"" + tag + "\""
+		if len(data) > 2 {
+			head += ","
+		}
+		return append([]byte(head), data[1:]...), nil
+	}
+	return []byte("null"), nil
 }
 
-// tagged encodes v, an object, with one more member in front.
-func tagged(member, tag string, v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	head := "{\"" + member + "\":\"" + tag + "\""
-	if len(data) > 2 {
-		head += ","
-	}
-	return append([]byte(head), data[1:]...), nil
-}
-
-// tagOf returns the member of an object that identifies its type.
-func tagOf(data []byte, member string) (string, error) {
+// decode sets the member of a union that the tag selects, or Other.
+func decode(union any, name string, data []byte) error {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
-		return "", err
+		return err
 	}
-	raw, ok := all[member]
-	if !ok {
-		return "", nil
+	tag := ""
+	if raw, ok := all[name]; ok {
+		if err := json.Unmarshal(raw, &tag); err != nil {
+			return err
+		}
 	}
-	var tag string
-	err := json.Unmarshal(raw, &tag)
-	return tag, err
+	u := reflect.ValueOf(union).Elem()
+	other := u.NumField() - 1
+	for i := range other {
+		if f := u.Type().Field(i); f.Tag.Get("tag") == tag {
+			u.Field(i).Set(reflect.New(f.Type.Elem()))
+			return json.Unmarshal(data, u.Field(i).Interface())
+		}
+	}
+	u.Field(other).SetBytes(append([]byte(nil), data...))
+	return nil
 }
