@@ -482,7 +482,7 @@ func (set *setup) loadModels() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("Error: the model catalog cannot be read: %v", err)
+			return fmt.Errorf("Error: the model catalog cannot be read: %v. Correct --models, or create the file", err)
 		}
 		change()
 		if err := set.cfg.Catalog.Extend(text); err != nil {

@@ -511,13 +511,15 @@ func (set *setup) readPrompt(text, file string) (string, error) {
 		file = filepath.Join(set.cfg.Cwd, file)
 	}
 	b, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("Error: the system prompt file does not exist: %s", file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("Error: the system prompt file does not exist: %s. Correct the path, or create the file", file)
+	case err != nil:
+		return "", fmt.Errorf("Error: the system prompt file cannot be read: %w", err)
+	case text == "":
+		return string(b), nil
 	}
-	if text == "" {
-		return string(b), err
-	}
-	return strings.TrimSuffix(string(b), "\n") + "\n\n" + text, err
+	return strings.TrimSuffix(string(b), "\n") + "\n\n" + text, nil
 }
 
 // models returns the available models for hosts.

@@ -88,7 +88,7 @@ func TestAPIFailsTest(t *testing.T) {
 	for _, tt := range []struct{ name, body, want string }{
 		{"not followed", ask("pears"), "+ got pears"},
 		{"refused", `{"model":"m"}`, "max_tokens: Field required (rule max_tokens)"},
-		{"unplayed", ask("apples"), "turn 2: never asked for"},
+		{"unplayed", ask("apples"), "turn 2: never requested"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &tbDouble{}

@@ -235,7 +235,7 @@ func ExampleNewModel() {
 	var t parleytest.TB = printer{} // the *testing.T of a test
 	m := parleytest.NewModel(t, parleytest.Script(parleytest.Say("Hello.")))
 	_ = m // agent.InProcess(agent.Config{Model: m})
-	// Output: a turn was never asked for: true
+	// Output: a turn was never requested: true
 }
 
 // A printer ends the test at once, and prints what failed.
@@ -245,5 +245,5 @@ func (printer) Helper()                           {}
 func (printer) Cleanup(f func())                  { defer f() }
 func (printer) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 func (printer) Errorf(format string, args ...any) {
-	fmt.Println("a turn was never asked for:", strings.Contains(fmt.Sprintf(format, args...), "never"))
+	fmt.Println("a turn was never requested:", strings.Contains(fmt.Sprintf(format, args...), "never"))
 }

@@ -242,7 +242,7 @@ func (p *play) unplayed() error {
 	var errs []error
 	left := func(label string, sc *script, pos int) {
 		if n := len(sc.turns); pos < n && !(pos == n-1 && sc.turns[pos].standing()) {
-			errs = append(errs, &ScriptError{Script: label, Turn: pos + 1, Reason: fmt.Sprintf("never asked for: %d of %s were played", pos, count(n, "turn"))})
+			errs = append(errs, &ScriptError{Script: label, Turn: pos + 1, Reason: fmt.Sprintf("never requested: the agent played %d of %s", pos, count(n, "turn"))})
 		}
 	}
 	main := p.scenario.scripts[0]

@@ -192,11 +192,11 @@ func TestPaths(t *testing.T) {
 
 func TestUnplayed(t *testing.T) {
 	m := Script(Say("a"), Say("b")).Model()
-	if err := m.Done(); err == nil || !strings.Contains(err.Error(), "turn 1: never asked for: 0 of 2 turns were played") {
+	if err := m.Done(); err == nil || !strings.Contains(err.Error(), "turn 1: never requested: the agent played 0 of 2 turns") {
 		t.Errorf("before: %v", err)
 	}
 	collect(t, m, ask("x"))
-	if err := m.Done(); err == nil || !strings.Contains(err.Error(), "turn 2: never asked for: 1 of 2 turns were played") {
+	if err := m.Done(); err == nil || !strings.Contains(err.Error(), "turn 2: never requested: the agent played 1 of 2 turns") {
 		t.Errorf("between: %v", err)
 	}
 	collect(t, m, ask("x"))

@@ -70,7 +70,7 @@ func runAgent(ctx context.Context, p *process, args []string) int {
 		return exitFailure
 	}
 	if flags.ACP != "" || flags.CLI != "" {
-		fmt.Fprintln(p.stderr, "Error: --acp and --cli are for a conversation in a terminal, for --bg and for sessions of parley serve")
+		fmt.Fprintln(p.stderr, "Error: --acp and --cli are for a conversation in a terminal, for --bg and for sessions of parley serve: leave out -p, or use --bg")
 		return exitFailure
 	}
 	ctx, stop := untilSignal(ctx)

@@ -124,12 +124,13 @@ func storeKey(p *process, key string) (path string, err error) {
 		return "", err
 	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
+	err = os.MkdirAll(dir, 0o700)
+	var f *os.File
+	if err == nil {
+		f, err = os.CreateTemp(dir, ".config-*") // only the user can read it
 	}
-	f, err := os.CreateTemp(dir, ".config-*") // only the user can read it
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("the key cannot be stored: %v. Make %s writable, or set ANTHROPIC_API_KEY", err, dir)
 	}
 	_, err = f.Write(append(text, '\n'))
 	if err = errors.Join(err, durable.File(f), f.Close()); err == nil {

@@ -140,7 +140,7 @@ func replay(ctx context.Context, p *process, args []string) error {
 	s.env = func(url string) []string { return clientVars(url, fakeKey, *openai) }
 	s.done = func() bool { return c.Err() != nil || c.Done() == nil }
 	ended := s.run(ctx, p)
-	err = s.verdict(p, ended, c.Err(), c.Done(), *partial, "not in the recording:", "recorded, and never asked for:")
+	err = s.verdict(p, ended, c.Err(), c.Done(), *partial, "not in the recording:", "recorded, but never requested:")
 	if err == nil {
 		fmt.Fprintf(p.stderr, "parley %s: %s, all as recorded\n", s.name, requests(log.count()))
 	}

@@ -118,7 +118,7 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 		return fmt.Errorf("the demo did not run as expected: %w", err)
 	}
 	s.print(s.paint(dim, "  The script charges what a model would; nothing was spent."), "",
-		"Next: parley help, or the same from Go: go doc github.com/parley-go/parley")
+		"Next: https://github.com/parley-go/parley/blob/main/docs/getting-started.md")
 	if d.keep {
 		s.print("The project is in " + terminal.Visible(d.project))
 	}

@@ -189,7 +189,7 @@ func (d *doctor) lookForCLI(ctx context.Context) {
 func (d *doctor) readSettings() *settings.Settings {
 	s, err := agent.ReadSettings(d.cfg, d.args...)
 	if err != nil {
-		d.report("settings", broken, "fix the file; no agent starts without it, because it may hold deny rules", "%v", err)
+		d.report("settings", broken, "", "%v", err) // it says what to do
 		return nil
 	}
 	var files []string
@@ -398,6 +398,7 @@ func (d *doctor) countSessions(ctx context.Context) {
 // writable checks whether files can be created in a directory, or in its nearest
 // existing parent.
 func writable(dir string) error {
+	wanted := dir
 	for {
 		info, err := os.Stat(dir)
 		switch {
@@ -411,7 +412,7 @@ func writable(dir string) error {
 		}
 		f, err := os.CreateTemp(dir, ".parley-doctor-*")
 		if err != nil {
-			return err
+			return fmt.Errorf("%s cannot be written: %w", wanted, err)
 		}
 		return errors.Join(f.Close(), os.Remove(f.Name()))
 	}

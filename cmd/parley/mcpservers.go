@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/engine/mcp"
 	"github.com/parley-go/parley/engine/settings"
 	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/terminal"
@@ -136,12 +137,18 @@ func complete(cfg *wire.MCPServerConfig, words []string) error {
 		}
 		cfg.Type, cfg.Command, cfg.Args = "stdio", what, words[2:]
 	case "http", "sse", "ws":
+		if cfg.Env != nil {
+			return usagef("--env is for servers that a command starts; for %s use --header \"NAME: VALUE\"", what)
+		}
 		plain := "http"
 		if cfg.Type == "ws" {
 			plain = "ws"
 		}
-		if len(words) > 2 || cfg.Env != nil || !isURL || scheme != plain && scheme != plain+"s" {
-			return usagef("a server with --transport %s needs one URL that starts with %ss:// or %s://, and takes no --env", cfg.Type, plain, plain)
+		if !isURL || scheme != plain && scheme != plain+"s" {
+			return usagef("%q is not the URL of a server (%s): it must start with %ss:// or %s://", what, cfg.Type, plain, plain)
+		}
+		if len(words) > 2 {
+			return usagef("unexpected argument %q after the URL", words[2])
 		}
 		cfg.URL = what
 	default:
@@ -158,8 +165,17 @@ func fromJSON(cfg *wire.MCPServerConfig, words []string) ([]string, error) {
 	if err := json.Unmarshal([]byte(words[1]), cfg); err != nil {
 		return nil, usagef("the configuration of %s is not valid: %v", words[0], err)
 	}
-	if cfg.Command == "" && cfg.URL == "" {
-		return nil, usagef("the configuration of %s needs a command or a url", words[0])
+	for name := range cfg.Extra {
+		if like := spelling.Closest(name, []string{"type", "command", "args", "env", "url", "headers"}); like != "" && like != name {
+			return nil, usagef("unknown member %q in the configuration of %s. Did you mean %s?", name, words[0], like)
+		}
+	}
+	check := *cfg
+	if check.URL != "" {
+		check.Type = cmp.Or(check.Type, "http")
+	}
+	if err := mcp.Check(&check); err != nil {
+		return nil, usagef("the configuration of %s is not valid: %v", words[0], err)
 	}
 	return append([]string{words[0], cmp.Or(cfg.Command, cfg.URL)}, cfg.Args...), nil
 }
@@ -283,7 +299,7 @@ func mcpServers(p *process, verb string, args []string) error {
 	}
 	switch {
 	case verb == "list" && len(found) == 0:
-		fmt.Fprintln(p.stdout, "No MCP server is configured. parley mcp add adds one.")
+		fmt.Fprintln(p.stdout, "No MCP server is configured. \"parley mcp add\" adds one.")
 		return nil
 	case verb == "list":
 		return nil

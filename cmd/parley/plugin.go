@@ -416,7 +416,7 @@ func (c *plugins) market(ctx context.Context, words []string) error {
 			}
 		}
 		if len(all) == 0 {
-			fmt.Fprintln(c.p.stdout, "No marketplace was added. parley plugin marketplace add adds one.")
+			fmt.Fprintln(c.p.stdout, "No marketplace was added. \"parley plugin marketplace add\" adds one.")
 		}
 		return nil
 	}

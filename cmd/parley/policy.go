@@ -156,7 +156,11 @@ func (c *policyRun) explain(name, input string) error {
 		return json.NewEncoder(c.p.stdout).Encode(r)
 	}
 	if !strings.HasPrefix(name, "mcp__") && !slices.ContainsFunc(builtin.All(nil), func(t tool.Tool) bool { return t.Spec().Name == name }) {
-		fmt.Fprintf(c.p.stderr, "parley policy: there is no built-in tool %q; check the spelling\n", name)
+		var names []string
+		for _, t := range builtin.All(nil) {
+			names = append(names, t.Spec().Name)
+		}
+		fmt.Fprintf(c.p.stderr, "parley policy: there is no built-in tool %q%s\n", name, didYouMean(name, names))
 	}
 	_, err = c.p.stdout.Write(c.describe(r))
 	return err

@@ -141,6 +141,8 @@ func (c *sessionsCommand) load(ctx context.Context, name string) (string, error)
 	id, err := session.Import(ctx, c.store, file, &session.ImportOptions{Cwd: c.cwd})
 	if errors.Is(err, session.ErrExists) {
 		err = errors.New("a session with that id exists already; to replace it, delete it first")
+	} else if err != nil {
+		err = fmt.Errorf("%s: %s. Import a file that \"parley sessions export\" wrote", name, plain(err))
 	}
 	return id, err
 }

@@ -38,7 +38,12 @@ const wrongInput = `
 2 mcp ad | add?
 2 mcp add x | usage
 2 mcp add-json x | usage
-2 mcp add-json x {} | needs a command or a url
+2 mcp add-json x {} | command: it is missing
+2 mcp add-json x {"command":1} | command: expected a string
+2 mcp add-json x {"comand":"y"} | Did you mean command?
+2 mcp add x ftp://y | must start with https://
+2 mcp add x http://y z | z
+2 mcp add --env A=B x http://y | --header
 2 mcp add-json x nothing | is not valid
 2 mcp add --transport ftp a http://x | ftp
 2 mcp add --scope moon a b | moon
@@ -81,6 +86,7 @@ const wrongInput = `
 1 sessions show nope
 1 sessions delete nope
 1 sessions import nope
+1 sessions import good.script | good.script: this is not a complete exported session
 2 sessions --limit -1 | --limit
 1 cost nope
 2 cost --day never

@@ -117,7 +117,7 @@ func serverRefs(raw json.RawMessage) (refs []*wire.MCPServerRef) {
 func Parse(text string, source Source) ([]*Definition, error) {
 	var byName map[string]*wire.AgentDefinition
 	if err := json.Unmarshal([]byte(text), &byName); err != nil {
-		return nil, fmt.Errorf("the agents are not a JSON object of definitions by name: %w", err)
+		return nil, fmt.Errorf(`the agents are not a JSON object such as {"NAME": {"description": "…", "prompt": "…"}}: %w`, err)
 	}
 	return FromMap(byName, source)
 }

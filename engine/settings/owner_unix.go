@@ -23,7 +23,7 @@ func onlyRoot(path string) error {
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o002 != 0 || ok && info.Mode().Perm()&0o020 != 0 && st.Gid != 0 {
-			return &Error{Origin{Layer: Managed, File: path}, "somebody else than the administrator may change " + p, "Have root own it, writable for nobody else."}
+			return &Error{Origin{Layer: Managed, File: path}, "users other than root can change " + p, "Let root own it, and let nobody else write it."}
 		}
 	}
 	return nil

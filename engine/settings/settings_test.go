@@ -172,7 +172,7 @@ func TestWrong(t *testing.T) {
 		if err := os.Chmod(managed, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := settings.Load(settings.Options{Dir: dir, UserDir: user, ManagedFile: managed}); err == nil || !strings.Contains(err.Error(), "administrator") {
+		if _, err := settings.Load(settings.Options{Dir: dir, UserDir: user, ManagedFile: managed}); err == nil || !strings.Contains(err.Error(), "users other than root") {
 			t.Errorf("managed settings that anybody can write: %v", err)
 		}
 	}

@@ -4,6 +4,7 @@ package ask
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,12 +143,24 @@ func Failure(err error) *model.Error {
 		if u, bad := url.Parse(request.URL); bad == nil {
 			message = fmt.Sprintf("%s://%s: %v", u.Scheme, u.Host, request.Err)
 		}
-		var dial *net.OpError
-		if errors.As(err, &dial) && dial.Op == "dial" {
-			message += ". Check the network, a proxy, and the address of the API"
-		}
+		message += advice(err)
 	}
 	return &model.Error{Message: message}
+}
+
+// advice returns what a person can do about a request that got no response.
+func advice(err error) string {
+	var op *net.OpError
+	var cert *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &cert):
+		return ". Check the address of the API, or name the certificate of its authority in SSL_CERT_FILE"
+	case errors.As(err, &op) && op.Op == "proxyconnect":
+		return ". Check the proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, or add the host to NO_PROXY"
+	case op != nil:
+		return ". Check the network, a proxy, and the address of the API"
+	}
+	return ""
 }
 
 // Reasons to fall back to another model, as the protocol names them.

@@ -89,7 +89,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("anthropic: %q is not the address of an API, such as %s", cfg.BaseURL, DefaultBaseURL)
+		return nil, fmt.Errorf("anthropic: the base URL %q is not the address of an API, such as %s", cfg.BaseURL, DefaultBaseURL)
 	}
 	c := &Client{cfg: cfg, base: base}
 	rt := cfg.Transport

@@ -89,7 +89,7 @@ func New(cfg Config) (*Client, error) {
 	base = strings.TrimSuffix(base, "/chat/completions")
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("openai: %q is not the address of an API, such as %s", cfg.BaseURL, DefaultBaseURL)
+		return nil, fmt.Errorf("openai: the base URL %q is not the address of an API, such as %s", cfg.BaseURL, DefaultBaseURL)
 	}
 	if u.Path == "" {
 		u.Path = "/v1"

@@ -316,7 +316,11 @@ func (s *Store) Install(ctx context.Context, plugin, market string, check func(d
 	}
 	e := m.entry(plugin)
 	if e == nil {
-		return nil, fmt.Errorf("the marketplace %s does not list the plugin %s", market, plugin)
+		names := make([]string, len(m.Plugins))
+		for i := range m.Plugins {
+			names[i] = m.Plugins[i].Name
+		}
+		return nil, fmt.Errorf("the marketplace %s does not list the plugin %s; use one of: %s", market, plugin, strings.Join(names, ", "))
 	}
 	src, err := e.from(m)
 	if err != nil {
@@ -334,7 +338,9 @@ func (s *Store) Install(ctx context.Context, plugin, market string, check func(d
 		return nil, err
 	}
 	defer os.RemoveAll(tmp)
-	if err := copyTree(from, src.Path, tmp); err != nil {
+	if err := copyTree(from, src.Path, tmp); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the plugin %s: the marketplace lists %s, which does not exist; correct its source in .claude-plugin/marketplace.json", plugin, cmp.Or(src.Path, "."))
+	} else if err != nil {
 		return nil, fmt.Errorf("the plugin %s: %w", plugin, err)
 	}
 	if err := check(tmp); err != nil {
