@@ -28,12 +28,17 @@ FOR ?= 9m
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-CHECKS := fmt vet staticcheck rules types jsonv2 stores fleet programs race
+# Parts that need the processors run one after the other. Tests also wait for processes, disks and clocks, so two suites
+# run at a time, the longest first.
+CHECKS := fmt vet staticcheck rules types jsonv2
+SUITES := race programs fleet stores
 check: ## everything a change must pass: all the lines below down to race, with the seconds of each; TIMES=FILE gets the sum
-	@for part in $(CHECKS); do \
-		began=$$SECONDS; $(MAKE) --no-print-directory $$part || exit 1; echo "check: $$part took $$((SECONDS - began)) s"; \
-	done; \
+	@for part in $(CHECKS); do $(MAKE) --no-print-directory timed-$$part || exit 1; done; \
+	$(MAKE) --no-print-directory --jobs=2 $(SUITES:%=timed-%); \
 	$(MAKE) --no-print-directory took COMMAND='make check' TOOK=$$SECONDS
+
+timed-%:
+	@began=$$SECONDS; $(MAKE) --no-print-directory $*; echo "check: $* took $$((SECONDS - began)) s"
 
 took: ## append how many seconds (TOOK) a COMMAND took to the file TIMES, if that is set
 	@[ -z "$${TIMES:-}" ] || printf '%s\t%d\t%s\n' "$(COMMAND)" "$(TOOK)" "$$(git rev-parse --short HEAD)" >> "$$TIMES"
@@ -97,16 +102,18 @@ pictures: ## renew the pictures of the console in docs/img
 
 # Packages whose tests do their work in other programs: the race detector would see little of it, and
 # they would take several times as long. The rules (internal/house) are a line of their own.
-PROGRAMS := cmd/parley engine/policy/policytest examples internal/pack internal/site terminal
-programs: ## the tests that do their work in other programs: the command, attacks, examples, packages, the site
-	go test $(TESTFLAGS) $(PROGRAMS:%=./%)
+PROGRAMS := cmd/parley engine/policy/policytest examples internal/site terminal
+# Their tests build a release and its packages, which is a matter of CI.
+RELEASE := internal/sbom internal/pack
+programs: ## the tests that do their work in other programs: the command, attacks, examples, the site
+	go test -p $(PARALLEL) $(TESTFLAGS) $(PROGRAMS:%=./%)
 
-programs-more: ## for CI: test a release, and the command, the examples and the terminal again, with the race detector
-	go test $(TESTFLAGS) ./internal/sbom
+programs-more: ## for CI: test a release and its packages, and the command, the examples and the terminal again, with the race detector
+	go test $(TESTFLAGS) $(RELEASE:%=./%)
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) ./cmd/parley ./examples ./terminal
 
 race: ## all other tests, with the race detector
-	CGO_ENABLED=1 go test -race -p $(PARALLEL) $(TESTFLAGS) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) internal/sbom internal/house))$$')
+	CGO_ENABLED=1 go test -race -p $(PARALLEL) $(TESTFLAGS) $$(go list ./... | grep -vE '/($(subst $() ,|,$(PROGRAMS) $(RELEASE) internal/house))$$')
 
 long: ## the whole of the suites of which make check plays a part: attacks and everyday commands (10 minutes)
 	scripts/programs bwrap || true
