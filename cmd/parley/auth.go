@@ -102,6 +102,10 @@ func storeKey(p *process, key string) (path string, err error) {
 		return "", errors.New("there is no home directory to store a key in: set HOME")
 	}
 	path = filepath.Join(cfg.Home, ".config", "claude", "config.json")
+	dir := filepath.Dir(path)
+	failed := func(err error) error {
+		return fmt.Errorf("the stored key cannot be changed: %v. Make %s readable and writable, or set ANTHROPIC_API_KEY", err, dir)
+	}
 	members := map[string]json.RawMessage{}
 	text, err := regular.Read(path, 1<<20)
 	switch {
@@ -109,7 +113,7 @@ func storeKey(p *process, key string) (path string, err error) {
 		return path, nil
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return "", err
+		return "", failed(err)
 	case json.Unmarshal(text, &members) != nil || members == nil:
 		return "", fmt.Errorf("%s is not a JSON object: fix it, or remove it", path)
 	}
@@ -123,14 +127,12 @@ func storeKey(p *process, key string) (path string, err error) {
 	if text, err = json.MarshalIndent(members, "", "  "); err != nil {
 		return "", err
 	}
-	dir := filepath.Dir(path)
-	err = os.MkdirAll(dir, 0o700)
-	var f *os.File
-	if err == nil {
-		f, err = os.CreateTemp(dir, ".config-*") // only the user can read it
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", failed(err)
 	}
+	f, err := os.CreateTemp(dir, ".config-*") // only the user can read it
 	if err != nil {
-		return "", fmt.Errorf("the key cannot be stored: %v. Make %s writable, or set ANTHROPIC_API_KEY", err, dir)
+		return "", failed(err)
 	}
 	_, err = f.Write(append(text, '\n'))
 	if err = errors.Join(err, durable.File(f), f.Close()); err == nil {
