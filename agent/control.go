@@ -21,7 +21,10 @@ import (
 )
 
 func (s *server) initialize(id string, req *wire.Initialize) {
-	s.registerHooks(req.Hooks)
+	if err := s.registerHooks(req); err != nil {
+		s.conv.Do(func() { s.respond(id, nil, err) })
+		return
+	}
 	// A host that sends initialize again has lost the pending hook callbacks; what they guard does not happen. Open
 	// permission requests are sent again.
 	s.mu.Lock()
@@ -77,7 +80,9 @@ func (s *server) initialize(id string, req *wire.Initialize) {
 		var updates []*wire.PermissionUpdate // permission updates that an earlier agent had only in memory
 		json.Unmarshal(req.Extra["permissionUpdates"], &updates)
 		for _, u := range updates {
-			s.conv.Apply(u)
+			if u != nil {
+				s.conv.Apply(u)
+			}
 		}
 		if string(req.Extra["keepsSchedules"]) == "true" {
 			s.conv.KeepSchedules(hostSchedules{s})

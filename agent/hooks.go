@@ -27,14 +27,25 @@ type hookMatcher struct {
 	failure string // "block", "ask" or "continue"; empty means the default of the event
 }
 
-// registerHooks replaces the hooks of the host by those of initialize.
-func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
+// registerHooks replaces the hooks of the host by those of initialize. If one of them is malformed,
+// it registers none and returns an error: a hook that is left out guards nothing.
+func (s *server) registerHooks(req *wire.Initialize) error {
+	if raw := req.Extra["hooks"]; raw != nil && string(raw) != "null" {
+		return newCodedError("", "initialize: hooks must be an object with lists of matchers")
+	}
+	for event, list := range req.Hooks {
+		for _, m := range list {
+			if m == nil || m.Extra["hookCallbackIds"] != nil || m.Extra["matcher"] != nil && string(m.Extra["matcher"]) != "null" || slices.Contains(m.HookCallbackIDs, "") {
+				return newCodedError("", "initialize: a hook for %.60q is malformed", event)
+			}
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.hooks)
-	for event, list := range hooks {
+	for event, list := range req.Hooks {
 		for _, m := range list {
-			h := &hookMatcher{text: m.Matcher, ids: m.HookCallbackIDs, timeout: time.Duration(m.Timeout * float64(time.Second)), failure: m.OnFailure}
+			h := &hookMatcher{text: m.Matcher, ids: m.HookCallbackIDs, timeout: seconds(m.Timeout), failure: m.OnFailure}
 			// An invalid matcher matches everything: a hook that guards too much does less
 			// harm than one that guards nothing.
 			if matcher, err := hook.Compile(m.Matcher); err == nil {
@@ -43,6 +54,13 @@ func (s *server) registerHooks(hooks map[wire.HookEvent][]*wire.HookMatcher) {
 			s.hooks[event] = append(s.hooks[event], h)
 		}
 	}
+	return nil
+}
+
+// seconds returns a number of seconds as a duration: at most a day, and 0 for a negative one.
+func seconds(n float64) time.Duration {
+	const day = 24 * 60 * 60
+	return time.Duration(min(max(n, 0), day) * float64(time.Second))
 }
 
 // commandHooks returns a runner for the hooks of settings and plugins, and the given ones.

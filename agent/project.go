@@ -211,7 +211,7 @@ func (s *server) reload() error {
 // addPlugins adds the plugins that a host names in initialize.
 func (s *server) addPlugins(list []*wire.PluginConfig) {
 	for _, p := range list {
-		if p.Type != "" && p.Type != "local" || p.Path == "" {
+		if p == nil || p.Type != "" && p.Type != "local" || p.Path == "" {
 			continue
 		}
 		to := &s.set.flags.PluginDirs

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ func byReader[T wire.Request](f func(s *server, req T) (any, error)) route {
 func byOwner[T wire.Request](f func(s *server, req T) (any, error)) route {
 	return newRoute(func(s *server, id string, req T) {
 		s.conv.Do(func() {
+			defer s.rescue(id)
 			payload, err := f(s, req)
 			s.respond(id, payload, err)
 		})
@@ -220,6 +222,7 @@ var routes = sync.OnceValue(func() map[string]route {
 // control serves one request of the host. Requests are served in the order of their
 // arrival.
 func (s *server) control(m *wire.ControlRequest) {
+	defer s.rescue(m.RequestID)
 	name := m.Request.Subtype()
 	if r, ok := routes()[name]; ok {
 		r.serve(s, m.RequestID, m.Request)
@@ -233,6 +236,15 @@ func (s *server) control(m *wire.ControlRequest) {
 		return
 	}
 	s.respond(m.RequestID, nil, newCodedError("unsupported_request", "Unsupported control request subtype: %s", name))
+}
+
+// rescue is deferred by handlers: a bug of ours fails the request, not the other conversations of
+// the process.
+func (s *server) rescue(id string) {
+	if p := recover(); p != nil {
+		fmt.Fprintf(s.stderr, "Error: a control request failed in an unexpected way: %v\n%s", p, debug.Stack())
+		s.respond(id, nil, fmt.Errorf("the request failed in an unexpected way: %v", p))
+	}
 }
 
 // interrupt interrupts the running turn. It first stops the turn, then cancels its

@@ -418,6 +418,7 @@ func (s *server) beside(id string, answer func()) {
 	}
 	go func() {
 		defer s.jobs.Done()
+		defer s.rescue(id)
 		answer()
 	}()
 }
