@@ -175,6 +175,10 @@ func dial(ctx context.Context, address, token string, client *http.Client, heade
 			err = &refusedError{err}
 		}
 	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = fmt.Errorf("%w. Check the address, and whether the server runs", request.Err)
+	}
 	return nil, nil, fmt.Errorf("remote: %s cannot be reached: %w", address, err)
 }
 

@@ -28,8 +28,8 @@ credentials. It accepts the flags of the agent, such as --provider. The exit sta
 there are no credentials. It does not test whether the API accepts them.
 
 login reads an API key from the terminal, or from standard input, and stores it in
-~/.config/claude/config.json, which only you can read. A key in the environment is used
-first. logout removes the stored key.
+~/.config/claude/config.json, which only you can read. A key in the environment takes
+precedence. logout removes the stored key.
 
   parley auth status
   parley auth login

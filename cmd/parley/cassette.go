@@ -15,9 +15,9 @@ const recordHelp = `
 Forwards requests from an agent to an API, and writes the traffic to a file, from which
 "parley replay" answers without the API. Keys and tokens are not written.
 
-With a command after --, the command is run with ANTHROPIC_BASE_URL set, and the
-recording ends with it. Without one, the line to set is printed, and it records until
-Ctrl-C. Your own key is forwarded.`
+With a command after --, it runs the command with ANTHROPIC_BASE_URL set, and ends with
+it. Without a command, it prints the line that sets it, and records until Ctrl-C. It
+forwards your own key.`
 
 // record implements parley record, which records a cassette.
 func record(ctx context.Context, p *process, args []string) error {
@@ -80,13 +80,13 @@ func record(ctx context.Context, p *process, args []string) error {
 
 const replayHelp = `
 Answers requests from a file that "parley record" wrote, byte for byte and without
-the API. Values that change from run to run (ids, dates, temporary and home
-directories) are ignored. Any other request that is not in the file is rejected, with
-the difference to the nearest one that is.
+the API. It ignores values that change from run to run: ids, dates, temporary and home
+directories. It rejects a request that is not in the file, and prints the difference
+from the nearest one that is.
 
-With a command after --, the command is run with ANTHROPIC_BASE_URL and
-ANTHROPIC_API_KEY set, and the replay ends with it. Without one, the two lines to set
-are printed, and it replays until Ctrl-C.
+With a command after --, it runs the command with ANTHROPIC_BASE_URL and
+ANTHROPIC_API_KEY set, and ends with it. Without a command, it prints the two lines that
+set them, and replays until Ctrl-C.
 
 The exit status is 1 if a request was not in the file, or a recorded one was not sent.
 If the command failed, it is that of the command.`

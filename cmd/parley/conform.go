@@ -54,7 +54,7 @@ func conform(ctx context.Context, p *process, args []string) error {
 	junit := fs.String("junit", "", "write a report for build servers to a `FILE`")
 	list := fs.Bool("list", false, "print the rules and run nothing")
 	timeout := fs.Duration("timeout", 10*time.Second, "the `TIME` that each step may take")
-	jobs := fs.Int("j", runtime.NumCPU(), "how `MANY` rules run at once")
+	jobs := fs.Int("j", runtime.NumCPU(), "run at most `N` rules at once")
 	brief := fs.Bool("brief", false, "leave out the frames of broken rules")
 	name := fs.String("name", "", "the `NAME` of the program in the report; default: the command")
 	if err := parse(fs, args[1:]); err != nil {

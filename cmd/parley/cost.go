@@ -27,8 +27,8 @@ directory. An id can be shortened, and a title can replace it.
   parley cost --day today         all sessions of a day, of every directory
   parley cost --day 2026-11-15
 
-If the price of a model is unknown, the total is marked as incomplete. Sessions of the
-claude command have no such records; the total that they recorded is shown.`
+If the price of a model is unknown, the total is marked as incomplete. For sessions of the
+claude command, which have no such records, it shows the total that they recorded.`
 
 // A costAccount adds up requests.
 type costAccount struct {
@@ -77,7 +77,7 @@ type costRecord struct {
 // costCommand implements parley cost.
 func costCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "cost", "[SESSION] [--day DAY] [--json]", costHelp)
-	day := fs.String("day", "", "all sessions of this `day`: today, yesterday or YYYY-MM-DD")
+	day := fs.String("day", "", "all sessions of this `DAY`: today, yesterday or YYYY-MM-DD")
 	asJSON := fs.Bool("json", false, "print JSON")
 	words, err := parseWords(fs, args)
 	if err != nil {

@@ -18,9 +18,9 @@ const fakeAPIHelp = `
 Serves a fake Messages API that answers from a script, so that an agent in any language
 runs with no key and no network. It rejects the requests that the real API rejects.
 
-With a command after --, the command is run with ANTHROPIC_BASE_URL and
-ANTHROPIC_API_KEY set, and the server ends with it. Without one, the two lines to set
-are printed, and it serves until Ctrl-C.
+With a command after --, it runs the command with ANTHROPIC_BASE_URL and
+ANTHROPIC_API_KEY set, and ends with it. Without a command, it prints the two lines that
+set them, and serves until Ctrl-C.
 
 Each request is logged as a line on standard error. If the agent did not follow the
 script, the end of the log shows what was expected and what was received, and the turns
@@ -40,7 +40,7 @@ func fakeAPI(ctx context.Context, p *process, args []string) error {
 	lenient := fs.Bool("lenient", false, "accept requests that the real API refuses")
 	cache := fs.Bool("cache", false, "report the tokens that prompt caching would write and read as usage")
 	partial := fs.Bool("partial", false, "accept turns that were not played")
-	ours := fs.Bool("agent", false, "have the SDKs of the command start this program as their agent, by CLAUDE_BIN")
+	ours := fs.Bool("agent", false, "set CLAUDE_BIN, so that the SDKs of the command start this program as their agent")
 	check := fs.Bool("check", false, "check the script and exit")
 	if err := parse(fs, args); err != nil {
 		return err

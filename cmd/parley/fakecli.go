@@ -24,9 +24,9 @@ SDK starts it in place of the real one. It accepts any further arguments of the 
 its own flags come first.
 
 SDKs accept the path of a CLI, but no flags for it. There are two ways: --install writes
-an executable that only plays the script; or use the path of parley, and set the
-environment: PARLEY_FAKE_SCRIPT, PARLEY_FAKE_TRANSCRIPT,
-PARLEY_FAKE_FAULT and PARLEY_FAKE_RECORD stand for the flags.
+an executable that only plays the script. Or use the path of parley, and set
+PARLEY_FAKE_SCRIPT, PARLEY_FAKE_TRANSCRIPT, PARLEY_FAKE_FAULT or PARLEY_FAKE_RECORD in
+the environment in place of the flags.
 
 The exit status is that of the script, or 97 with the reason on standard error if the SDK
 did not follow the script.

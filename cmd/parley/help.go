@@ -41,7 +41,7 @@ func topics() []topic {
 
 const usage = `
 The agent, a drop-in for the claude command:
-  parley                        talk to it in this terminal
+  parley                        start a conversation in this terminal
   parley --continue             continue the last conversation
   parley -p "why is CI red?"    answer one prompt and end
   parley -p --output-format json < prompt.md

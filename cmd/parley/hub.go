@@ -70,7 +70,7 @@ const hubIdle = 5 * time.Minute
 
 // hubCommand runs the hub of this user until it is idle.
 func hubCommand(ctx context.Context, p *process, args []string) error {
-	fs := newFlags(p, "hub", "", `
+	fs := newFlags(p, "hub", "[--stop]", `
 Runs the hub of this user: the process that runs the sessions of "parley --bg". It starts by itself,
 and exits when nothing runs, nobody is attached and no schedule waits. If it is killed, nothing is
 lost: sessions continue when the next hub starts.`)
@@ -516,12 +516,12 @@ Stops a session and removes it from the hub. The conversation itself stays: "par
 }
 
 func logsCommand(ctx context.Context, p *process, args []string) error {
-	fs := newFlags(p, "logs", "[--json] [--follow] ID", `
+	fs := newFlags(p, "logs", "[--json] [--follow] [--after N] ID", `
 Prints the messages, questions and answers of a session of the hub. With --json it prints the
 numbered entries of its journal, one per line.`)
 	asJSON := fs.Bool("json", false, "print the entries as JSON")
 	follow := fs.Bool("follow", false, "keep printing new entries")
-	after := fs.Uint64("after", 0, "start after the entry with this `number`")
+	after := fs.Uint64("after", 0, "start after the entry with this number, `N`")
 	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
 		for e, err := range c.Attach(ctx, id, *after) {
 			switch {
@@ -549,7 +549,7 @@ Without a terminal, with --after or with TERM=dumb, it prints lines, from the be
 input is a prompt. While a question is open, "y" allows the call, and "n" or "n REASON" denies it.
 If the input is not a terminal, attach exits after its end, as soon as the session is idle or waits
 for an answer.`)
-	after := fs.Uint64("after", 0, "start after the entry with this `number`")
+	after := fs.Uint64("after", 0, "start after the entry with this number, `N`")
 	return withSession(ctx, p, fs, args, func(c *socket.Client, id string) error {
 		if *after == 0 && isTerminal(p.stdin) && isTerminal(p.stdout) && p.getenv("TERM") != "dumb" {
 			state, err := c.State(ctx, id)

@@ -22,9 +22,8 @@ const initHelp = `
 Creates .claude/settings.json in this directory, or in DIR, with rules to start from.
 Both parley and the claude command read it.
 
-Settings are plain JSON, without comments. The explanations are in a second file,
-settings.jsonc, which no program reads: it has the common settings. "parley help
-settings" prints it.
+Settings are plain JSON, without comments. A second file, settings.jsonc, explains the
+common settings. No program reads it; "parley help settings" prints it.
 
 Existing files are kept unless you pass --force. Allow rules of a project apply after
 you run "parley trust".`

@@ -45,7 +45,7 @@ runs without hooks and without your configuration. A project cannot enable a plu
 func pluginCommand(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "plugin", "install NAME[@MARKETPLACE] | list | enable ID | disable ID | remove ID | validate DIR | marketplace add|list|remove", pluginText)
 	asJSON := fs.Bool("json", false, "list: print JSON")
-	from := fs.String("marketplace", "", "install: add this marketplace first, a `SOURCE`")
+	from := fs.String("marketplace", "", "install: add the marketplace at this `SOURCE` first")
 	words, err := parseWords(fs, args)
 	if err != nil {
 		return err

@@ -20,8 +20,8 @@ Lists, adds and removes schedules: prompts that the hub sends to a session by a 
 five fields, or once. They run while nobody is attached, and survive a restart of the hub. Times missed
 while no hub was running are reported with the next prompt; a one-time prompt is sent late.`)
 	asJSON := fs.Bool("json", false, "print JSON")
-	cron := fs.String("cron", "", "send the prompt by this `expression`, such as \"0 9 * * 1-5\"")
-	in := fs.Duration("in", 0, "send the prompt once, after this `duration`, such as 90m")
+	cron := fs.String("cron", "", "send the prompt by this `EXPRESSION`, such as \"0 9 * * 1-5\"")
+	in := fs.Duration("in", 0, "send the prompt once, after this `DURATION`, such as 90m")
 	words, err := parseWords(fs, args)
 	if err != nil {
 		return err

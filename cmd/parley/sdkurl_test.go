@@ -66,7 +66,7 @@ func TestSDKURL(t *testing.T) {
 	for url, want := range map[string]string{
 		"example.com":                "is not an address",
 		"ws://192.0.2.1/agent":       "must be encrypted",
-		"ws://127.0.0.1:1/no-server": "cannot be reached",
+		"ws://127.0.0.1:1/no-server": "Check the address, and whether the server runs",
 	} {
 		stderr.Reset()
 		if status := run(context.Background(), p, []string{"--sdk-url", url}); status != exitFailure || !strings.Contains(stderr.String(), want) {

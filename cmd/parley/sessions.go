@@ -39,14 +39,14 @@ To continue one: parley --resume ID`
 func sessions(ctx context.Context, p *process, args []string) error {
 	fs := newFlags(p, "sessions", "[show|rename|tag|fork|delete|export|import|compress] [ID] …", sessionsHelp)
 	all := fs.Bool("all", false, "list sessions of every directory")
-	limit := fs.Int("limit", 20, "how `many` to list; 0 means all")
-	offset := fs.Int("offset", 0, "how `many` to skip")
+	limit := fs.Int("limit", 20, "list at most `N`; 0 means all")
+	offset := fs.Int("offset", 0, "skip the first `N`")
 	asJSON := fs.Bool("json", false, "print JSON, one object per line")
 	upTo := fs.String("up-to", "", "fork: the `UUID` of the last message to copy")
-	title := fs.String("title", "", "fork: the `title` of the copy")
+	title := fs.String("title", "", "fork: the `TITLE` of the copy")
 	system := fs.Bool("system", false, "show: include messages of the system")
-	agent := fs.String("agent", "", "show: messages of the subagent with this `id`")
-	days := fs.Int("older-than", 30, "compress: sessions not written for this many `days`")
+	agent := fs.String("agent", "", "show: messages of the subagent with this `ID`")
+	days := fs.Int("older-than", 30, "compress: sessions not written for this number of `DAYS`")
 	words, err := parseWords(fs, args)
 	if err != nil {
 		return err

@@ -216,11 +216,11 @@ var flagTable = []flagGroup{
 		{names: []string{"--base-url"}, value: "URL", help: "the address of the API", kind: flagString, set: str(func(f *Flags) *string { return &f.BaseURL })},
 		{names: []string{"--api-key"}, value: "KEY", help: "the API key; prefer the environment: others can see a command line", kind: flagString, set: str(func(f *Flags) *string { return &f.APIKey })},
 		{names: []string{"--api-key-helper"}, value: "COMMAND", help: "a command that prints the key", kind: flagString, set: str(func(f *Flags) *string { return &f.KeyHelper })},
-		{names: []string{"--enable-auth-status"}, help: "send auth_status while that command runs", set: on(func(f *Flags) *bool { return &f.AuthStatus })},
+		{names: []string{"--enable-auth-status"}, help: "send auth_status while the command of the key runs", set: on(func(f *Flags) *bool { return &f.AuthStatus })},
 		{names: []string{"--models"}, value: "FILE", help: "more models and prices, besides ~/.config/parley/models.json", kind: flagString, set: str(func(f *Flags) *string { return &f.Models })},
 		{names: []string{"--script"}, value: "FILE", help: "the script for --provider script; see parley help script", kind: flagString, set: str(func(f *Flags) *string { return &f.Script })},
 	}},
-	{"Bounds", []flagSpec{
+	{"Limits", []flagSpec{
 		{names: []string{"--max-turns"}, value: "N", help: "the limit of requests to the model for one prompt; 0 for none", kind: flagString, set: func(f *Flags, v []string) error {
 			n, err := strconv.Atoi(v[0])
 			if err != nil {
@@ -284,12 +284,12 @@ var flagTable = []flagGroup{
 			return nil
 		}},
 		{names: []string{"--bare"}, help: "offer only Bash, Edit and Read; read settings files only with --setting-sources", set: on(func(f *Flags) *bool { return &f.Bare })},
-		{names: []string{"--allowedTools", "--allowed-tools"}, value: "RULES", help: "allow these calls without a question, such as Bash(git diff:*)", kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
+		{names: []string{"--allowedTools", "--allowed-tools"}, value: "RULES", help: "allow these calls without approval, such as Bash(git diff:*)", kind: flagList, set: list(func(f *Flags) *[]string { return &f.AllowedTools })},
 		{names: []string{"--disallowedTools", "--disallowed-tools"}, value: "RULES", help: "deny these calls; a name alone removes the tool", kind: flagList, set: list(func(f *Flags) *[]string { return &f.DisallowedTools })},
 		{names: []string{"--permission-mode"}, value: "MODE", help: "default, acceptEdits, plan, dontAsk, auto or bypassPermissions", kind: flagString, choice: []string{"acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan", "default", "delegate"},
 			set: func(f *Flags, v []string) error { f.PermissionMode = wire.PermissionMode(v[0]); return nil }},
-		{names: []string{"--permission-prompt-tool"}, value: "NAME", help: "send questions to the host (stdio) or a tool such as mcp__server__tool", kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
-		{names: []string{"--permission-prompts"}, value: "WHO", help: "host, or none: deny calls that need an answer", kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
+		{names: []string{"--permission-prompt-tool"}, value: "NAME", help: "send permission requests to the host (stdio) or a tool such as mcp__server__tool", kind: flagString, set: str(func(f *Flags) *string { return &f.PromptTool })},
+		{names: []string{"--permission-prompts"}, value: "WHO", help: "host, or none: deny calls that need approval", kind: flagString, choice: []string{"host", "none"}, set: func(f *Flags, v []string) error { f.NoPrompts = v[0] == "none"; return nil }},
 		{names: []string{"--dangerously-skip-permissions"}, help: "allow every call that no rule denies", set: on(func(f *Flags) *bool { return &f.SkipPermissions })},
 		{names: []string{"--allow-dangerously-skip-permissions"}, help: "let the host choose that mode later", set: on(func(f *Flags) *bool { return &f.AllowBypass })},
 		{names: []string{"-w", "--worktree"}, value: "NAME", help: "start in a git worktree of its own, which is removed at the end if nothing changed in it", kind: flagNext, set: func(f *Flags, v []string) error {
@@ -317,7 +317,7 @@ var flagTable = []flagGroup{
 		{names: []string{"-r", "--resume"}, value: "ID", help: "continue the session with this id or title", kind: flagString, set: str(func(f *Flags) *string { return &f.Resume })},
 		{names: []string{"--fork-session"}, help: "continue in a copy, a new session", set: on(func(f *Flags) *bool { return &f.Fork })},
 		{names: []string{"--resume-session-at"}, value: "UUID", help: "continue after this message", kind: flagString, set: str(func(f *Flags) *string { return &f.ResumeAt })},
-		{names: []string{"--resume-drops-turn"}, value: "UUID", help: "fail if that drops a turn other than this one", kind: flagString, set: func(f *Flags, v []string) error { f.DropsTurn = &v[0]; return nil }},
+		{names: []string{"--resume-drops-turn"}, value: "UUID", help: "fail if --resume-session-at drops a turn other than this one", kind: flagString, set: func(f *Flags, v []string) error { f.DropsTurn = &v[0]; return nil }},
 		{names: []string{"--replay-history"}, help: "send the messages of the session so far to the host", set: on(func(f *Flags) *bool { return &f.ReplayHistory })},
 		{names: []string{"--session-id"}, value: "UUID", help: "the id of the new session", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionID })},
 		{names: []string{"-n", "--name"}, value: "TITLE", help: "the title of the new session", kind: flagString, set: str(func(f *Flags) *string { return &f.SessionName })},
@@ -331,13 +331,13 @@ var flagTable = []flagGroup{
 	}},
 	{"Setup and debugging", []flagSpec{
 		{names: []string{"--init"}, help: "run Setup hooks of settings first, with the trigger init", set: on(func(f *Flags) *bool { return &f.Init })},
-		{names: []string{"--init-only"}, help: "run them and those for the start of a session, and end", set: on(func(f *Flags) *bool { return &f.InitOnly })},
+		{names: []string{"--init-only"}, help: "run Setup and SessionStart hooks, and end", set: on(func(f *Flags) *bool { return &f.InitOnly })},
 		{names: []string{"--maintenance"}, help: "run Setup hooks first, with the trigger maintenance", set: on(func(f *Flags) *bool { return &f.Maintenance })},
 		{names: []string{"-d", "--debug"}, help: "log to standard error", kind: flagOptional, set: func(f *Flags, _ []string) error { f.Debug = true; return nil }},
 		{names: []string{"--debug-to-stderr"}, help: "the same", set: on(func(f *Flags) *bool { return &f.DebugToStderr })},
 		{names: []string{"--debug-file"}, value: "FILE", help: "the same, to a file", kind: flagString, set: str(func(f *Flags) *string { return &f.DebugFile })},
-		{names: []string{"-v", "--version"}, help: "the version, as SDKs read it", set: on(func(f *Flags) *bool { return &f.Version })},
-		{names: []string{"-h", "--help"}, help: "the commands", set: on(func(f *Flags) *bool { return &f.Help })},
+		{names: []string{"-v", "--version"}, help: "print the version, as SDKs read it", set: on(func(f *Flags) *bool { return &f.Version })},
+		{names: []string{"-h", "--help"}, help: "list the commands", set: on(func(f *Flags) *bool { return &f.Help })},
 	}},
 }
 
