@@ -169,7 +169,11 @@ func (s *screen) permission(q *question) {
 	}
 	q.steps = []*step{st}
 	q.print = func() {
-		s.printRequest(q.ask, req)
+		most := 40
+		if s.cfg.Plain {
+			most = 0
+		}
+		s.t.request(q.ask, req, most)
 		if !s.cfg.Plain && columns(Visible(allows)) > s.t.width()-columns("  ❯ a  ") { // the live region cuts it
 			s.t.paragraph(dim, "  ", allows)
 		}
@@ -196,8 +200,8 @@ func encode(v any) json.RawMessage {
 	return raw
 }
 
-// printRequest prints what a tool is about to do: commands in full, files shortened.
-func (s *screen) printRequest(a *hub.Ask, req *wire.CanUseTool) {
+// request prints what a tool is about to do: commands in full, files shortened to most lines, or in full if that is 0.
+func (t *transcript) request(a *hub.Ask, req *wire.CanUseTool, most int) {
 	var in struct {
 		Command   string  `json:"command"`
 		FilePath  string  `json:"file_path"`
@@ -207,7 +211,6 @@ func (s *screen) printRequest(a *hub.Ask, req *wire.CanUseTool) {
 		All       bool    `json:"replace_all"`
 	}
 	json.Unmarshal(req.Input, &in)
-	t := s.t
 	path := Visible(t.relative(in.FilePath))
 	title, body := "use "+Visible(req.ToolName), t.indentedLines("    ", indented(req.Input))
 	short := true
@@ -236,13 +239,13 @@ func (s *screen) printRequest(a *hub.Ask, req *wire.CanUseTool) {
 	t.print(t.wrap([]span{{look: bold, text: "May it " + title + "?"}}, t.width(), []span{{look: yellow, text: "? "}}, []span{{text: "  "}})...)
 	if short {
 		t.keep("May it "+title+"?", indented(req.Input)+"\n"+a.Diff)
-		if !s.cfg.Plain {
-			body = limit(body, 40, t.paint(dim, "    … %d more lines (Ctrl-O shows them all)"))
+		if most > 0 {
+			body = limit(body, most, t.paint(dim, "    … %d more lines (Ctrl-O shows them all)"))
 		}
 	}
 	t.print(body...)
 	for _, p := range a.Paths {
-		if real := Visible(p); in.FilePath == "" || filepath.Clean(in.FilePath) != p || !strings.HasPrefix(p, s.cfg.Cwd) {
+		if real := Visible(p); in.FilePath == "" || filepath.Clean(in.FilePath) != p || !strings.HasPrefix(p, t.cwd) {
 			t.print(t.wrap([]span{{look: dim, text: "  file: " + real}}, t.width(), nil, []span{{text: "        "}})...)
 		}
 	}

@@ -440,7 +440,7 @@ func (s *screen) runCommand(command string) {
 			s.t.section("tool")
 			s.t.print(s.t.wrap([]span{{look: bold, text: Visible(command)}}, s.width(), []span{{look: cyan, text: "! "}}, []span{{text: "  "}})...)
 			if text != "" {
-				s.t.print(limit(s.t.indentedLines("  ", text), 60, s.t.paint(dim, "  … %d more lines ("+s.t.more+")"))...)
+				s.t.print(limit(s.t.indentedLines("  ", text), 60, s.t.omitted())...)
 				s.t.keep("! "+command, text)
 			}
 			var exit *exec.ExitError

@@ -29,21 +29,6 @@ type markdown struct {
 	kind   blockKind       // of the block in source
 }
 
-// Markdown renders Markdown for a terminal while it arrives, block by block.
-type Markdown struct{ m markdown }
-
-// NewMarkdown returns a renderer for a terminal with a width. Without looks it writes no
-// escape sequences.
-func NewMarkdown(looks bool, width func() int) *Markdown {
-	return &Markdown{markdown{theme: theme{color: looks, links: looks}, width: width}}
-}
-
-// Write adds text and returns the complete lines.
-func (m *Markdown) Write(text string) []string { return m.m.write(text) }
-
-// Close returns the remaining lines. More text starts over.
-func (m *Markdown) Close() []string { return m.m.close() }
-
 // A blockKind determines when a block is complete.
 type blockKind int
 

@@ -449,7 +449,7 @@ func (s *screen) showTask(it pick) {
 		}
 		s.t.section("tool")
 		s.t.print(s.t.paint(bold, clip(Visible(it.label), s.width()-1)))
-		s.t.print(limit(s.t.indentedLines("  ", strings.TrimRight(text, "\n")), 40, s.t.paint(dim, "  … %d more lines ("+s.t.more+")"))...)
+		s.t.print(limit(s.t.indentedLines("  ", strings.TrimRight(text, "\n")), 40, s.t.omitted())...)
 		s.t.keep(it.label, text)
 	})
 }

@@ -98,7 +98,9 @@ func widest(text string) (n int) {
 	return n
 }
 
-// clip shortens text to a number of columns.
+// Clip shortens text to a number of columns.
+func Clip(text string, width int) string { return clip(text, width) }
+
 func clip(text string, width int) string {
 	if columns(text) <= width {
 		return text

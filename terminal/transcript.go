@@ -19,7 +19,7 @@ type transcript struct {
 	theme
 	width func() int
 	cwd   string // file names are shown relative to it
-	more  string // the key that shows omitted text
+	more  string // the key that shows omitted text; empty if there is none
 
 	out   []string // lines to print
 	fresh bool     // nothing was printed yet
@@ -339,7 +339,7 @@ func (s *transcript) think(text string, took time.Duration) {
 	s.section("thought")
 	lines := s.thoughtLines(text)
 	if more := len(lines) - thoughtLines; more > 1 {
-		lines = append(lines[:thoughtLines], s.paint(dim, fmt.Sprintf("  … %d more lines (%s)", more, s.more)))
+		lines = append(lines[:thoughtLines], fmt.Sprintf(s.omitted(), more))
 	}
 	s.print(lines...)
 	title := "Thinking"
@@ -559,7 +559,7 @@ func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage,
 	s.section("tool")
 	s.print(text)
 	diff := s.patch(structured)
-	s.print(limit(diff, 24, s.paint(dim, "  … %d more lines ("+s.more+")"))...)
+	s.print(limit(diff, 24, s.omitted())...)
 	if len(diff) > 0 {
 		s.last = "diff"
 	}
@@ -568,6 +568,15 @@ func (s *transcript) result(r *wire.ToolResultBlock, structured json.RawMessage,
 		body = "$ " + cmd
 	}
 	s.keep(mark+" "+c.name, body+"\n\n"+resultText(r))
+}
+
+// omitted is the format of a line for lines that are left out.
+func (s *transcript) omitted() string {
+	note := "  … %d more lines"
+	if s.more != "" {
+		note += " (" + s.more + ")"
+	}
+	return s.paint(dim, note)
 }
 
 // limit shortens lines; note is the format for how many are left out.
@@ -848,10 +857,8 @@ func (s *transcript) closing(r *wire.Result) {
 		if reason := r.Reason(); reason != "" && out != wire.OutcomeInterrupted && !strings.Contains(r.Result, reason) {
 			why += ": " + reason
 		}
-		if len(s.out) > 0 && s.last == "end" {
-			s.paragraph(red, "✗ ", why)
-			mark = "  "
-		}
+		s.paragraph(red, "✗ ", why)
+		mark = "  "
 	}
 	s.print(mark + s.paint(dim, clip(Costs(r), s.width()-2)))
 	s.todos = slices.DeleteFunc(s.todos, func(t todo) bool { return t.Status == "completed" })

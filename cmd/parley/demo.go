@@ -55,8 +55,7 @@ project is created in a temporary directory and removed afterwards.`)
 	if err != nil {
 		return err
 	}
-	d := &demonstration{p: p, screen: newScreen(p, ""), agent: self, ask: *ask, keep: *keep}
-	d.watched = d.screen.live
+	d := &demonstration{p: p, view: viewerConfig(p, ""), agent: self, ask: *ask, keep: *keep}
 	return d.run(ctx)
 }
 
@@ -75,12 +74,12 @@ func commandsRun(path string) error {
 
 // A demonstration is one run of the demo.
 type demonstration struct {
-	p       *process
-	screen  *screen
-	agent   string // the executable
-	ask     bool   // the person answers, not the demo
-	keep    bool
-	watched bool // somebody watches it live
+	p      *process
+	view   terminal.ViewerConfig
+	viewer *terminal.Viewer
+	agent  string // the executable
+	ask    bool   // the person answers, not the demo
+	keep   bool
 
 	project string
 	asked   []string // the tools for which the agent asked for permission
@@ -105,11 +104,11 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // a reader that reads only the start must not leave a directory behind
 
-	s := d.screen
-	s.print(
-		s.paint(bold, "parley demo")+s.paint(dim, " · no key, no network: the model plays a script, the rest is real"),
+	v := d.viewer
+	v.Print(
+		v.Paint(bold, "parley demo")+v.Paint(dim, " · no key, no network: the model plays a script, the rest is real"),
 		"",
-		s.paint(cyan, "> ")+demoPrompt)
+		v.Paint(cyan, "> ")+demoPrompt)
 	res, err := d.converse(ctx, dir)
 	if err != nil {
 		return err
@@ -117,10 +116,10 @@ func (d *demonstration) run(ctx context.Context) (err error) {
 	if err := d.check(res); err != nil {
 		return fmt.Errorf("the demo did not run as expected: %w", err)
 	}
-	s.print(s.paint(dim, "  The script charges what a model would; nothing was spent."), "",
+	v.Print(v.Paint(dim, "  The script charges what a model would; nothing was spent."), "",
 		"Next: https://github.com/parley-go/parley/blob/main/docs/getting-started.md")
 	if d.keep {
-		s.print("The project is in " + terminal.Visible(d.project))
+		v.Print("The project is in " + terminal.Visible(d.project))
 	}
 	return nil
 }
@@ -130,7 +129,8 @@ var paceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // prepare creates the project and the script.
 func (d *demonstration) prepare(dir string) error {
 	d.project = filepath.Join(dir, "project")
-	d.screen.cwd = d.project
+	d.view.Cwd = d.project
+	d.viewer = terminal.NewViewer(d.view)
 	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o777); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (d *demonstration) prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	if !d.watched {
+	if !d.view.Live {
 		script = paceLine().ReplaceAll(script, nil)
 	}
 	return os.WriteFile(filepath.Join(dir, "demo.script"), script, 0o666)
@@ -171,8 +171,8 @@ func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result,
 		AllowedTools:     []string{"Bash(sh test.sh)", "Bash(grep:*)"},
 		CanUseTool:       d.question,
 	}
-	d.screen.begin()
-	defer d.screen.end()
+	d.viewer.Begin()
+	defer d.viewer.End()
 	var res *wire.Result
 	for m, err := range parley.Query(ctx, demoPrompt, opts) {
 		if err != nil {
@@ -181,7 +181,7 @@ func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result,
 		if r, ok := m.(*wire.Result); ok {
 			res = r
 		}
-		d.screen.show(m)
+		d.viewer.Show(m)
 	}
 	return res, nil
 }
@@ -189,35 +189,31 @@ func (d *demonstration) converse(ctx context.Context, dir string) (*wire.Result,
 // question answers for the person, unless the person answers.
 func (d *demonstration) question(ctx context.Context, req *wire.CanUseTool) (*wire.PermissionResult, error) {
 	d.asked = append(d.asked, req.ToolName)
-	s := d.screen
-	defer s.ask(ctx, req.ToolUseID)()
-	s.request(req)
 	label, typed := "  y = yes, n = no > ", make(chan string, 1)
+	if d.ask {
+		label = "  y = yes, n = no (or n and why) > "
+	}
+	answered := d.viewer.Ask(ctx, req, label)
 	switch {
 	case d.ask:
-		label = "  y = yes, n = no (or n and why) > "
 		go func() {
 			line, _ := bufio.NewReader(d.p.stdin).ReadString('\n')
 			typed <- strings.TrimSpace(line)
 		}()
-	case d.watched:
+	case d.view.Live:
 		time.AfterFunc(900*time.Millisecond, func() { typed <- "y" })
 	default:
 		typed <- "y"
 	}
-	s.mu.Lock()
-	s.put(s.paint(yellow, label))
-	s.open = true
-	s.mu.Unlock()
 	select {
 	case <-ctx.Done():
+		answered("\n")
 		return nil, ctx.Err()
 	case line := <-typed:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.open = !d.ask; !d.ask { // Enter ended the line
-			s.put("y" + s.paint(dim, "  (the demo answers; with --ask you do)"))
-			s.endLine()
+		if d.ask { // Enter ended the line
+			answered("")
+		} else {
+			answered("y" + d.viewer.Paint(dim, "  (the demo answers; with --ask you do)") + "\n")
 		}
 		word, why, _ := strings.Cut(line, " ")
 		if strings.EqualFold(word, "y") || strings.EqualFold(word, "yes") {

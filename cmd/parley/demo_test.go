@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -43,7 +44,7 @@ func TestDemoCheck(t *testing.T) {
 		{"tested once", good, []string{"Edit"}, []func(*testing.T, string){fix, log("3 of 3 tests pass\n")}, "the tests said"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := &demonstration{screen: newScreen(&process{stdout: io.Discard}, ""), asked: c.asked}
+			d := &demonstration{view: terminal.ViewerConfig{Output: io.Discard}, asked: c.asked}
 			if err := d.prepare(t.TempDir()); err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +67,7 @@ func TestDemoAgent(t *testing.T) {
 			t.Skip(err)
 		}
 		p := &process{stdout: io.Discard, stderr: io.Discard, env: os.Environ()}
-		d := &demonstration{p: p, screen: newScreen(p, ""), agent: agent}
+		d := &demonstration{p: p, view: viewerConfig(p, ""), agent: agent}
 		if err := d.run(context.Background()); err == nil {
 			t.Errorf("%s is taken for an agent", name)
 		}

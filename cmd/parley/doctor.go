@@ -129,10 +129,10 @@ func cutDashes(args []string) (before, after []string) {
 
 // print prints the findings for people.
 func (d *doctor) print() {
-	s := newScreen(d.p, "")
+	v := terminal.NewViewer(viewerConfig(d.p, ""))
 	look := map[state]string{fine: green, noted: cyan, broken: red}
 	for _, f := range d.findings {
-		fmt.Fprintf(d.p.stdout, "%s  %-9s %s\n", s.paint(look[f.State], fmt.Sprintf("%-6s", f.State)), f.Name, indent(f.Found, 18))
+		fmt.Fprintf(d.p.stdout, "%s  %-9s %s\n", v.Paint(look[f.State], fmt.Sprintf("%-6s", f.State)), f.Name, indent(f.Found, 18))
 		if f.Do != "" {
 			fmt.Fprintf(d.p.stdout, "                  → %s\n", indent(f.Do, 20))
 		}

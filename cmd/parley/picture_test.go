@@ -95,7 +95,7 @@ func (p *paper) svg(title string) []byte {
 	for len(lines) > 0 && len(lines[len(lines)-1]) == 0 {
 		lines = lines[:len(lines)-1]
 	}
-	looks := map[string]string{bold: "b", dim: "d", red: "r", green: "g", yellow: "y", cyan: "c"}
+	looks := map[string]string{bold: "b", dim: "d", red: "r", green: "g", "33": "y", cyan: "c"}
 	width := int(80*letter) + 2*margin
 	height := bar + len(lines)*leading + margin
 	var b bytes.Buffer
@@ -145,14 +145,14 @@ func TestPicture(t *testing.T) {
 	}
 	var out bytes.Buffer
 	p := &process{stdin: strings.NewReader(""), stdout: &out, stderr: &out, env: os.Environ()}
-	s := newScreen(p, "")
-	s.color = true
-	d := &demonstration{p: p, screen: s, agent: self}
+	view := viewerConfig(p, "")
+	view.Color = true
+	d := &demonstration{p: p, view: view, agent: self}
 	if err := d.run(context.Background()); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	page := &paper{}
-	command := s.paint(cyan, "$ ") + s.paint(bold, "go run ./cmd/parley demo") + "\n\n"
+	command := d.viewer.Paint(cyan, "$ ") + d.viewer.Paint(bold, "go run ./cmd/parley demo") + "\n\n"
 	text := regexp.MustCompile(`[0-9.]+ s(\x1b)`).ReplaceAllString(command+out.String(), "3.3 s$1")
 	if err := page.write(text); err != nil {
 		t.Fatal(err)

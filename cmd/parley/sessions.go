@@ -332,17 +332,7 @@ func table(w io.Writer, rows [][]string) error {
 
 // cutColumns cuts a text to a number of columns.
 func cutColumns(s string, n int) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if columns(s) <= n {
-		return s
-	}
-	used := 0
-	for i, r := range s {
-		if used += runeColumns(r); used > n-1 {
-			return strings.TrimSpace(s[:i]) + "…"
-		}
-	}
-	return s
+	return terminal.Clip(strings.Join(strings.Fields(s), " "), n)
 }
 
 // ago formats how long ago something was.

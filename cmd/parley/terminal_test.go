@@ -509,3 +509,16 @@ func TestCommandsForProgramsExplainThemselves(t *testing.T) {
 		k.ends()
 	}
 }
+
+func TestWithFlags(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"-p hello", "-p hello X"},
+		{"-p -- hello -x", "-p X -- hello -x"},
+		{"--system-prompt -- -p -- hi", "--system-prompt -- -p X -- hi"},
+		{"", "X"},
+	} {
+		if got := strings.Join(withFlags(strings.Fields(c.args), "X"), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.args, got, c.want)
+		}
+	}
+}

@@ -1,13 +1,13 @@
-package main
+package terminal
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"strings"
+	"io"
+	"regexp"
 	"testing"
 
-	"github.com/parley-go/parley/terminal"
 	"github.com/parley-go/parley/wire"
 )
 
@@ -23,11 +23,11 @@ func TestVisible(t *testing.T) {
 		"\U000E0041":            `\ue0041`,
 		"é 漢字 �":                "é 漢字 �",
 	} {
-		if got := terminal.Visible(in); got != want {
-			t.Errorf("terminal.Visible(%q) = %q, want %q", in, got, want)
+		if got := Visible(in); got != want {
+			t.Errorf("Visible(%q) = %q, want %q", in, got, want)
 		}
 	}
-	if got, want := terminal.Readable("a\tb\nc\x1b[0m 👨\u200d👩 \u00a0"), "a\tb\nc\\x1b[0m 👨\u200d👩 \u00a0"; got != want {
+	if got, want := Readable("a\tb\nc\x1b[0m 👨\u200d👩 \u00a0"), "a\tb\nc\\x1b[0m 👨\u200d👩 \u00a0"; got != want {
 		t.Errorf("readable: %q, want %q", got, want)
 	}
 }
@@ -37,20 +37,20 @@ func TestClip(t *testing.T) {
 		in   string
 		wide int
 		want string
-	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"漢字漢字", 5, "漢字…"}, {"", 0, ""}, {"ab", 0, "…"}} {
+	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"漢字漢字", 5, "漢字…"}, {"", 0, ""}, {"ab", 0, ""}} {
 		if got := clip(c.in, c.wide); got != c.want {
 			t.Errorf("clip(%q, %d) = %q, want %q", c.in, c.wide, got, c.want)
 		}
 	}
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
-		if got := terminal.Grouped(n); got != want {
+		if got := Grouped(n); got != want {
 			t.Errorf("Grouped(%d) = %s, want %s", n, got, want)
 		}
 	}
 }
 
 func TestEssence(t *testing.T) {
-	s := &screen{cwd: "/home/me/project"}
+	s := &transcript{cwd: "/home/me/project"}
 	for _, c := range []struct{ tool, input, want string }{
 		{"Bash", `{"command":"make\u001b[A"}`, `make\x1b[A`},
 		{"Bash", `{"command":"one\ntwo"}`, "one …"},
@@ -62,7 +62,7 @@ func TestEssence(t *testing.T) {
 		{"TodoRead", `{}`, ""},
 		{"Bash", `{"comm`, `{"comm`},
 	} {
-		if got := s.essence(c.tool, json.RawMessage(c.input)); got != c.want {
+		if got := s.essence(json.RawMessage(c.input)); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.input, got, c.want)
 		}
 	}
@@ -88,18 +88,18 @@ func TestOutcomeOf(t *testing.T) {
 		{"it is \x1b[0m so\nmore", false, `null`, `it is \x1b[0m so`},
 	} {
 		r := &wire.ToolResultBlock{Content: wire.Text(c.text), IsError: c.isError}
-		if got := outcomeOf(r, json.RawMessage(c.structured)); got != c.want {
+		if got := new(transcript).outcome(r, json.RawMessage(c.structured)); got != c.want {
 			t.Errorf("%q %s: %q, want %q", c.text, c.structured, got, c.want)
 		}
 	}
 }
 
-// TestScreenHolds receives the result of one call while a question about another is on
+// TestViewerHolds receives the result of one call while a question about another is on
 // the screen: the question stays intact.
-func TestScreenHolds(t *testing.T) {
+func TestViewerHolds(t *testing.T) {
 	var out bytes.Buffer
-	s := newScreen(&process{stdout: &out}, "")
-	s.begin()
+	v := NewViewer(ViewerConfig{Output: &out})
+	v.Begin()
 	call := func(id string) *wire.Assistant {
 		return &wire.Assistant{Message: wire.APIMessage{Content: wire.Blocks(&wire.ToolUseBlock{ID: id, Name: "Tool", Input: json.RawMessage(`{"query":"` + id + `"}`)})}}
 	}
@@ -107,42 +107,30 @@ func TestScreenHolds(t *testing.T) {
 		return &wire.User{Message: wire.UserMessage{Role: "user", Content: wire.Blocks(&wire.ToolResultBlock{ToolUseID: id, Content: wire.Text("ok")})}}
 	}
 	go func() { // the question overtakes the model
-		s.show(&wire.Assistant{Message: wire.APIMessage{Content: wire.Text("Two calls.")}})
-		s.show(call("1"))
-		s.show(call("2"))
+		v.Show(&wire.Assistant{Message: wire.APIMessage{Content: wire.Text("Two calls.")}})
+		v.Show(call("1"))
+		v.Show(call("2"))
 	}()
-	done := s.ask(context.Background(), "2")
-	s.request(&wire.CanUseTool{ToolName: "Tool", Input: json.RawMessage(`{"query":"2"}`)})
-	s.show(answer("1"))
-	s.print("  answered")
-	done()
-	s.show(answer("2"))
-	s.end()
-	want := "Two calls.\n\n? May it use Tool?\n    {\"query\":\"2\"}\n  answered\n✓ Tool 1 · ok\n✓ Tool 2 · ok\n"
+	answered := v.Ask(context.Background(), &wire.CanUseTool{ToolName: "Tool", ToolUseID: "2", Input: json.RawMessage(`{"query":"2"}`)}, "  y or n > ")
+	v.Show(answer("1"))
+	v.Print("not yet")
+	answered("y\n")
+	v.Show(answer("2"))
+	v.End()
+	want := "Two calls.\n\n? May it use Tool?\n    {\n      \"query\": \"2\"\n    }\n  y or n > y\nnot yet\n✓ Tool 1 · ok\n✓ Tool 2 · ok\n"
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", out.String(), want)
 	}
 }
 
-func TestDiff(t *testing.T) {
-	s := &screen{}
-	if got := s.diff("a\nb\nc\n", "a\nX\nc\n"); got != "  a\n- b\n+ X\n  c" {
-		t.Errorf("%q", got)
-	}
-	if got := s.diff("", "x\n"); got != "+ x" {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestWithFlags(t *testing.T) {
-	for _, c := range []struct{ args, want string }{
-		{"-p hello", "-p hello X"},
-		{"-p -- hello -x", "-p X -- hello -x"},
-		{"--system-prompt -- -p -- hi", "--system-prompt -- -p X -- hi"},
-		{"", "X"},
-	} {
-		if got := strings.Join(withFlags(strings.Fields(c.args), "X"), " "); got != c.want {
-			t.Errorf("%s: %s, want %s", c.args, got, c.want)
-		}
+// TestViewerBeside writes to standard error while text is pending, to the same terminal.
+func TestViewerBeside(t *testing.T) {
+	var out bytes.Buffer
+	v := NewViewer(ViewerConfig{Output: &out, Live: true, Width: func() int { return 40 }})
+	v.Begin()
+	io.WriteString(v.Beside(&out), "a warning\n")
+	v.End()
+	if !regexp.MustCompile(`^(\S Thinking 0s\r\x1b\[K)*a warning\n`).MatchString(out.String()) {
+		t.Errorf("%q", out.String())
 	}
 }
