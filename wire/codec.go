@@ -17,12 +17,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Open is part of every object of the protocol. It keeps what the Go type has no
-// field for, so that a decoded value encodes to what it came from.
+// Open is part of every object of the protocol. It keeps the members for which the Go
+// type has no field, so that a decoded value encodes to its source.
 type Open struct {
 	// Extra holds the members that the Go type does not know, and those whose
-	// value has a shape that the field cannot take. A field that is set wins
-	// over a member of the same name.
+	// value has a shape that the field cannot hold. A field that is set takes
+	// precedence over a member of the same name.
 	Extra map[string]json.RawMessage
 
 	// odd remembers fields whose usual encoding differs from the text they were
@@ -33,22 +33,22 @@ type Open struct {
 type odd struct {
 	field   uint16 // of the plan; from firstConst on, a constant that was missing
 	zero    bool   // text stands for the zero value
-	derived any    // not nil: the field was filled from elsewhere
-	text    string // the JSON text it was decoded from; empty if there was none
+	derived any    // not nil: the value that the field got from other members
+	text    string // the JSON text that the field was decoded from; empty if there was none
 }
 
 const firstConst = 1 << 15
 
 func (o *Open) open() *Open { return o }
 
-// extra returns a member that no field took.
+// extra returns a member that no field holds.
 func (o *Open) extra(name string) (json.RawMessage, bool) {
 	raw, ok := o.Extra[name]
 	return raw, ok
 }
 
-// derive marks a field as filled from other members: as long as it keeps its
-// value, its own member is encoded as it was.
+// derive marks a field as filled from other members: while the field keeps that
+// value, its own member is encoded as it was decoded.
 func (o *Open) derive(field int, value any) {
 	d := odd{field: uint16(field), derived: value}
 	o.odd = slices.DeleteFunc(o.odd, func(k odd) bool {
@@ -70,7 +70,8 @@ func (o *Open) lacks(constant int) bool {
 	return slices.ContainsFunc(o.odd, func(k odd) bool { return int(k.field) == firstConst+constant })
 }
 
-// complete has the constants written that the object was decoded without.
+// complete makes the encoder write the constants that were missing when the object was
+// decoded.
 func (o *Open) complete() {
 	o.odd = slices.DeleteFunc(o.odd, func(k odd) bool { return k.field >= firstConst })
 }
@@ -78,13 +79,13 @@ func (o *Open) complete() {
 // An object is a struct of this package that embeds Open.
 type object interface{ open() *Open }
 
-// A deriver fills fields from the members of a dialect once it is decoded.
+// A deriver fills fields from the members of a dialect after it was decoded.
 type deriver interface{ derived(p *plan) }
 
 // A value is a type that reads and writes its own JSON inside a message.
 type value interface {
 	// decodeWire reads a value that is not null. faithful reports
-	// whether encodeWire would give the same value back.
+	// whether encodeWire would write the same value.
 	decodeWire(x item) (faithful bool, err error)
 	encodeWire(dst []byte) ([]byte, error)
 }
@@ -99,7 +100,7 @@ type plan struct {
 	open     int             // index of the struct field Open
 	derives  bool            // the type is a deriver
 	required [2]uint64       // fields that are written even if zero
-	follow   []atomic.Uint32 // the field that came behind each one last time; of none at 0
+	follow   []atomic.Uint32 // by field + 1: the field that followed it last time; at 0: the first field
 }
 
 // A constant is a member that identifies the type of an object, such as its type and
@@ -132,7 +133,7 @@ type codec struct {
 	// dec reads a value that is not null into v, which is zero.
 	dec func(x item, v reflect.Value) (faithful bool, err error)
 	enc func(dst []byte, v reflect.Value) ([]byte, error)
-	raw bool // null is a value, not the absence of one
+	raw bool // null is a value and does not mean that there is none
 }
 
 var (
@@ -191,7 +192,7 @@ func (p *plan) add(sf reflect.StructField, base, index int) {
 		name:  name,
 		label: fmt.Appendf(nil, "%q:", name),
 		omit:  strings.Contains(opts, "omitzero"),
-		null:  sf.Tag.Get("wire") == "null", // "optional" is for the schema: we write it, others need not
+		null:  sf.Tag.Get("wire") == "null", // "optional" concerns only the schema: others may omit the member
 		codec: codecOf(sf.Type),
 	}
 	n := len(p.fields)
@@ -294,7 +295,7 @@ func lazy(t reflect.Type) func() *codec {
 func interfaceCodec[T any](decode func(x item) T) *codec {
 	return &codec{
 		dec: func(x item, v reflect.Value) (bool, error) {
-			// Set of reflect would compare the methods of the types each time.
+			// reflect's Set would compare the methods of the types each time.
 			*v.Addr().Interface().(*T) = decode(x)
 			return true, nil
 		},
@@ -513,7 +514,7 @@ func appendString(dst []byte, s string) []byte {
 	return out
 }
 
-// appendRaw writes text that somebody else made, which may be wrong.
+// appendRaw writes text from a caller, which may not be valid JSON.
 func appendRaw(dst, raw []byte) ([]byte, error) {
 	if raw == nil {
 		return append(dst, "null"...), nil
@@ -541,9 +542,9 @@ func addressable(v reflect.Value) reflect.Value {
 	return c
 }
 
-// decodeObject reads an object into a struct. Members that its fields cannot
-// take end in Extra: only a value that is not an object, or one of another type,
-// is an error.
+// decodeObject reads an object into a struct. Members that its fields cannot hold
+// go to Extra. Only a value that is not an object, or an object of another type, is an
+// error.
 func decodeObject(x item, v reflect.Value) error {
 	if x.kind() != '{' {
 		return errShape
@@ -551,7 +552,7 @@ func decodeObject(x item, v reflect.Value) error {
 	p := planOf(v.Type())
 	o := v.Field(p.open).Addr().Interface().(*Open)
 	var seen [2]uint64   // fields that were decoded
-	var consts [2]uint32 // where the constants are
+	var consts [2]uint32 // nodes of the constants
 	d := x.d
 	at := -1 // the last field
 	for k, end := x.i+1, d.tape[x.i].next; k < end; k = d.tape[k+1].next {
@@ -593,7 +594,7 @@ func decodeObject(x item, v reflect.Value) error {
 }
 
 // decodeKind reads an object whose member of the given name identifies its type. It
-// returns nil if no type of the table fits.
+// returns nil if the table has no such type.
 func decodeKind(x item, name string, types map[string]reflect.Type) any {
 	kind, ok := x.get(name)
 	if !ok {
@@ -610,8 +611,8 @@ func decodeKind(x item, name string, types map[string]reflect.Type) any {
 	return v.Interface()
 }
 
-// find returns the field with a JSON name. Peers write members in one order, so
-// the field that followed last time is tried first.
+// find returns the field with a JSON name. Peers write members in the same order each
+// time, so it first tries the field that followed the last time.
 func (p *plan) find(after int, d *doc, name uint32) (i int, known bool) {
 	guess := int(p.follow[after+1].Load())
 	if guess < len(p.fields) && d.named(name, p.fields[guess].name) {
@@ -629,7 +630,7 @@ func (p *plan) find(after int, d *doc, name uint32) (i int, known bool) {
 	return i, known
 }
 
-// constant returns the position of the constant that a member is, -1 if it is none.
+// constant returns the position of the constant with the name of a member, or -1.
 func (p *plan) constant(name item) int {
 	for i := range p.consts {
 		if name.d.named(name.i, p.consts[i].name) {
@@ -646,7 +647,7 @@ func (o *Open) keep(name string, x item) {
 	o.Extra[name] = x.raw()
 }
 
-// forget undoes decodeField: the last of two members with one name wins.
+// forget undoes decodeField: of two members with the same name, the last one counts.
 func (p *plan) forget(o *Open, i int, v reflect.Value) {
 	f := &p.fields[i]
 	f.of(v).SetZero()
@@ -729,8 +730,8 @@ func encodeObject(dst []byte, v reflect.Value) (_ []byte, err error) {
 	return append(dst, '}'), nil
 }
 
-// unusualText returns the text that a field is to be written with if its usual
-// encoding is not the one, and whether it is to be left out.
+// unusualText returns the text of a field that was decoded from an unusual encoding and
+// has not changed since, or reports that the field was absent.
 func (o *Open) unusualText(i int, f *field, fv reflect.Value, zero bool) (text string, skip bool) {
 	for _, k := range o.odd {
 		if int(k.field) != i {
@@ -769,7 +770,7 @@ func (p *plan) encodeExtra(dst []byte, o *Open, v reflect.Value) (_ []byte, err 
 	names := make([]string, 0, len(o.Extra))
 	for name := range o.Extra {
 		if i, ok := p.byName[name]; ok && (!p.fields[i].of(v).IsZero() || o.isDerived(i)) {
-			continue // the field wins
+			continue // the field takes precedence
 		}
 		if slices.ContainsFunc(p.consts, func(c constant) bool { return c.name == name }) {
 			continue
@@ -793,7 +794,7 @@ func marshal(v any) ([]byte, error) {
 	return viaScratch(func(dst []byte) ([]byte, error) { return codecOf(rv.Type()).enc(dst, rv) })
 }
 
-// scratch holds buffers in which values are encoded whose size is not known before.
+// scratch holds buffers for encoding values whose size is unknown.
 var scratch = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
 // viaScratch calls encode with an empty buffer and returns a copy of the text. Growing a buffer from
@@ -808,9 +809,9 @@ func viaScratch(encode func(dst []byte) ([]byte, error)) ([]byte, error) {
 	return bytes.Clone(text), nil
 }
 
-// unmarshal is the UnmarshalJSON of every type; v is a pointer. Earlier fields are
-// cleared, as in a new value; null changes nothing, as usual in Go. It is one
-// function for all of them: a generic one makes the command a megabyte larger.
+// unmarshal is the UnmarshalJSON of every type; v is a pointer. It clears all fields
+// first; null changes nothing, as usual in Go. It is not generic, because that would make
+// the command a megabyte larger.
 func unmarshal(data []byte, v any) error {
 	d, err := scanValid(data)
 	if err != nil {

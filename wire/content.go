@@ -226,8 +226,8 @@ func (c *Content) encodeWire(dst []byte) (_ []byte, err error) {
 	return append(dst, ']'), nil
 }
 
-// Names is a list of names. Some peers send objects that have a name instead of
-// the names alone; they are read as their names.
+// Names is a list of names. Some peers send objects with a name instead of names; an
+// object is decoded to its name.
 type Names []string
 
 func (n *Names) decodeWire(x item) (faithful bool, err error) {

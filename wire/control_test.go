@@ -12,7 +12,7 @@ import (
 
 func raw(s string) json.RawMessage { return json.RawMessage(s) }
 
-// decodeRequest round-trips a control request and returns what it asks for.
+// decodeRequest round-trips a control request and returns its payload.
 func decodeRequest(t *testing.T, request string) wire.Request {
 	t.Helper()
 	m := roundTrip(t, fmt.Appendf(nil, `{"type":"control_request","request_id":"req-1","request":%s}`, request))
@@ -38,8 +38,7 @@ func sameJSON(t *testing.T, v any, want string) {
 	}
 }
 
-// Each line decodes to exactly the value beside it, and the value encodes to the
-// line.
+// Each line decodes to exactly its value, and the value encodes to the line.
 var requests = []struct {
 	line string
 	want wire.Request
@@ -186,7 +185,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// The same meaning in other words.
+// Other spellings decode to the same values.
 func TestRequestDialects(t *testing.T) {
 	t.Run("system prompt as text", func(t *testing.T) {
 		r := decodeRequest(t, `{"subtype":"initialize","systemPrompt":"You are kind."}`).(*wire.Initialize)
@@ -270,8 +269,7 @@ func TestRequestDialects(t *testing.T) {
 	}
 }
 
-// payload decodes the payload of a response into a T and checks that nothing of it
-// is lost.
+// payload decodes the payload of a response into a T and checks that nothing is lost.
 func payload[T any](t *testing.T, text string) *T {
 	t.Helper()
 	m := roundTrip(t, fmt.Appendf(nil, `{"type":"control_response","response":{"subtype":"success","request_id":"req-1","response":%s}}`, text))
@@ -449,7 +447,7 @@ func TestResponseDecode(t *testing.T) {
 	}
 	r := roundTrip(t, []byte(`{"type":"control_response","response":{"subtype":"success","request_id":"a","response":["b"]}}`)).(*wire.ControlResponse).Response
 	if err := r.Decode(new(wire.SetModelResponse)); err == nil {
-		t.Error("an array is no SetModelResponse")
+		t.Error("an array was decoded as a SetModelResponse")
 	}
 }
 
@@ -466,8 +464,8 @@ func TestPendingRequests(t *testing.T) {
 	}
 }
 
-// fill sets every field below v to something that is not zero, and adds to every
-// object a member that its type does not know.
+// fill sets every field below v to a value other than zero, and adds an unknown member to
+// every object.
 func fill(v reflect.Value, depth int) {
 	switch x := v.Addr().Interface().(type) {
 	case *json.RawMessage:
@@ -541,9 +539,9 @@ var answers = []any{
 	&wire.PermissionResult{}, &wire.ElicitResult{}, &wire.HookOutput{}, &wire.SandboxSettings{},
 }
 
-// TestEveryField sets all fields of everything that goes over the wire and looks
-// for them on the other side.
-func TestEveryField(t *testing.T) {
+// TestEveryFieldIsTransmitted sets all fields of all types, encodes the values, and
+// compares them with the decoded ones.
+func TestEveryFieldIsTransmitted(t *testing.T) {
 	requests, inputs, outputs := wire.Tables()
 	var all []reflect.Type
 	for _, table := range []map[string]reflect.Type{requests, inputs, outputs, wire.Messages(), wire.BlockTypes()} {
@@ -581,7 +579,7 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// TestStamp shows that an agent's message gets what it does not have.
+// TestStamp checks that Stamp sets only the members that a message lacks.
 func TestStamp(t *testing.T) {
 	stamp := func(m wire.Message) {
 		wire.Stamp(m, func() string { return "new" }, "session", func() string { return "now" })

@@ -9,8 +9,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// TestDialects: what other descriptions of the protocol spell in another way ends
-// in the same Go values, and is encoded as it came.
+// TestDialects checks that spellings of other descriptions of the protocol decode to the
+// same Go values, and are encoded unchanged.
 func TestDialects(t *testing.T) {
 	t.Run("error result", func(t *testing.T) {
 		m := roundTrip(t, []byte(`{"type":"result","subtype":"error","error":{"type":"api_error","message":"Too many at once.","details":{"retry_after":2.50}},"session_id":"s","timestamp":"t"}`)).(*wire.Result)
@@ -40,7 +40,7 @@ func TestDialects(t *testing.T) {
 		if !reflect.DeepEqual(m.Usage, want) {
 			t.Errorf("got %+v", m.Usage)
 		}
-		// The longer names count if both are there; a usage of its own counts most.
+		// Longer names take precedence over shorter ones, and usage over both.
 		m = roundTrip(t, []byte(`{"type":"result","subtype":"success","cache_read_tokens":1,"cache_read_input_tokens":2,"cache_creation_input_tokens":3,"cache_creation_tokens":4}`)).(*wire.Result)
 		if m.Usage.CacheReadInputTokens != 2 || m.Usage.CacheCreationInputTokens != 3 {
 			t.Errorf("got %+v", m.Usage)
@@ -167,7 +167,8 @@ func TestDialects(t *testing.T) {
 	})
 }
 
-// TestOutcome tries every subtype with every terminal reason, and what else decides.
+// TestOutcome tries every subtype with every terminal reason, and the other members that
+// decide.
 func TestOutcome(t *testing.T) {
 	const (
 		completed   = wire.OutcomeCompleted
@@ -309,7 +310,7 @@ func TestStreamEvent(t *testing.T) {
 	}
 	for _, bad := range []string{``, `{`, `5`, `[]`} {
 		if _, err := (&wire.StreamEvent{Event: raw(bad)}).Parse(); err == nil {
-			t.Errorf("%q is no event", bad)
+			t.Errorf("%q was decoded as an event", bad)
 		}
 	}
 	for _, line := range corpus(t) {

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A line becomes a message; a type switch says which.
+// A type switch distinguishes the messages.
 func ExampleDecode() {
 	for _, line := range []string{
 		`{"type":"system","subtype":"init","model":"claude-opus-4-5","tools":["Read","Bash"]}`,
@@ -51,7 +51,7 @@ func ExampleDecode() {
 	// completed after 2 turns
 }
 
-// A line that is not JSON is an error, and stands for itself in a stream.
+// A line that is not JSON is an error. In a stream it is a message.
 func ExampleDecode_badLine() {
 	_, err := wire.Decode([]byte("Segmentation fault"))
 	var bad *wire.BadLine
@@ -84,7 +84,7 @@ func ExampleEncode() {
 	// {"type":"user","message":{"role":"user","content":"Two lines\nare one line on the wire."},"parent_tool_use_id":null}
 }
 
-// A stream may hold lines that are no messages; it goes on behind them.
+// A stream may have lines that are not messages. It continues after them.
 func ExampleReader() {
 	stdout := strings.NewReader(`{"type":"assistant","message":{"role":"assistant","content":"Good morning."}}
 warning: the disk is nearly full
@@ -114,7 +114,7 @@ warning: the disk is nearly full
 	// completed
 }
 
-// All is a range over the messages; an error other than io.EOF is the last pair.
+// All iterates over the messages. An error other than io.EOF is in the last pair.
 func ExampleReader_All() {
 	stdout := strings.NewReader("{\"type\":\"keep_alive\"}\n{\"type\":\"system\",\"subtype\":\"status\",\"status\":\"compacting\"}\n")
 	for m, err := range wire.NewReader(stdout, nil).All() {
@@ -145,7 +145,7 @@ func ExampleStreamEvent_Text() {
 	// Good morning.
 }
 
-// Parse takes an event apart.
+// Parse decodes an event.
 func ExampleStreamEvent_Parse() {
 	m, err := wire.Decode([]byte(`{"type":"stream_event","event":{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t1","name":"Bash","input":{}}}}`))
 	if err != nil {
@@ -162,7 +162,7 @@ func ExampleStreamEvent_Parse() {
 	// block 1 is a call of Bash
 }
 
-// Agents tell in different words how a turn ended; an Outcome is one of a few.
+// Agents report the end of a turn in different ways. Outcome is the same for all.
 func ExampleResult_Outcome() {
 	for _, line := range []string{
 		`{"type":"result","subtype":"success","is_error":false,"result":"Done."}`,
@@ -191,7 +191,7 @@ func ExampleResult_Outcome() {
 	// interrupted: ""
 }
 
-// Unknown messages pass through.
+// Unknown messages are kept unchanged.
 func ExampleUnknown() {
 	m, err := wire.Decode([]byte(`{"type":"hologram","beam":{"angle":1.50}}`))
 	if err != nil {
@@ -210,8 +210,8 @@ func ExampleUnknown() {
 	// {"type":"hologram","beam":{"angle":1.50}}
 }
 
-// A message can be changed and sent on: fields are encoded as they are now,
-// members that have no field as they came.
+// A message can be changed and forwarded: fields are encoded with their present values,
+// members without a field unchanged.
 func ExampleOpen() {
 	m, err := wire.Decode([]byte(`{"type":"user","message":{"role":"user","content":"my password is hunter2"},"mood":"careless"}`))
 	if err != nil {
@@ -249,7 +249,7 @@ func ExamplePrompt() {
 	// {"type":"user","message":{"role":"user","content":[{"type":"text","text":"What is on this picture?"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}]},"parent_tool_use_id":null,"uuid":"6b0f2a52-9d9f-4b4e-8a50-2f8f5f6f8f10"}
 }
 
-// The payload of a response is read into the type that its request names.
+// The payload of a response is decoded into the type that the request documents.
 func ExampleResponse_Decode() {
 	m, err := wire.Decode([]byte(`{"type":"control_response","response":{"subtype":"success","request_id":"1","response":{"mcpServers":[{"name":"weather","status":"connected"}]}}}`))
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Kinds returns the names of all messages, requests, blocks and hook inputs that
-// are lines or parts of lines.
+// Kinds returns the names of all messages, requests, blocks and hook inputs.
 func Kinds() []string {
 	var names []string
 	for t := range maps.Values(messageTypes) {
@@ -27,14 +26,13 @@ func BlockTypes() map[string]reflect.Type {
 	return types
 }
 
-// BufferSize returns how much memory a reader holds.
+// BufferSize returns the size of a reader's buffer.
 func BufferSize(r *Reader) int { return cap(r.buf) }
 
-// A Span is where a value stands in a line, and the name of the member that it is
-// or -1.
+// A Span is the position of a value in a line, and that of the member's name, or -1.
 type Span struct{ Name, Start, End int }
 
-// Spans finds all values inside a line, itself included.
+// Spans returns the positions of all values in a line, including the line itself.
 func Spans(line []byte) []Span {
 	d, err := scan(line)
 	if err != nil {
@@ -53,5 +51,5 @@ func Spans(line []byte) []Span {
 	return all
 }
 
-// Held returns how much memory a reader keeps for what comes next.
+// Held returns the capacity of a reader's buffer.
 func (r *Reader) Held() int { return cap(r.buf) }

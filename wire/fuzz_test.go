@@ -23,9 +23,9 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) { check(t, line) })
 }
 
-// check decodes any text. A line that is JSON is a message; it encodes to one line
-// that means the same, and so it does through encoding/json. Of what is not strictly
-// JSON, encoding/json says what it means: the last of two names counts, a lone
+// check decodes any text. A line that is JSON is a message. It encodes to one line with the
+// same meaning, also through encoding/json. That package defines the meaning of text that
+// is not strictly JSON: of two members with the same name the last one counts, and a lone
 // surrogate is U+FFFD.
 func check(t *testing.T, line []byte) {
 	t.Helper()
@@ -35,7 +35,7 @@ func check(t *testing.T, line []byte) {
 		t.Fatal("Decode changed its argument")
 	}
 	for i := range buf {
-		buf[i] = 'x' // the message keeps nothing of it
+		buf[i] = 'x' // the message must not refer to the buffer
 	}
 	text := bytes.ToValidUTF8(bytes.TrimPrefix(line, []byte("\ufeff")), []byte("\ufffd"))
 	if err != nil {
@@ -112,9 +112,9 @@ func check(t *testing.T, line []byte) {
 	}
 }
 
-// TestSplice puts values of some lines of the corpus into others, and members
-// twice: what a fuzzer that changes bytes takes long to find.
-func TestSplice(t *testing.T) {
+// TestSplicedLinesRoundTrip moves values between lines of the corpus and duplicates
+// members, which a fuzzer that changes bytes takes long to do.
+func TestSplicedLinesRoundTrip(t *testing.T) {
 	lines := corpus(t)
 	found := make([][]wire.Span, len(lines))
 	for i, line := range lines {
@@ -130,9 +130,9 @@ func TestSplice(t *testing.T) {
 			from := found[j][rnd.IntN(len(found[j]))]
 			value := lines[j][from.Start:from.End]
 			switch n := rnd.IntN(4); {
-			case n == 0 && to.Name >= 0: // the member twice
+			case n == 0 && to.Name >= 0: // the same member twice
 				line = slices.Concat(line[:to.End], []byte(","), line[to.Name:to.Start], value, line[to.End:])
-			case n == 1 && to.Name >= 0 && from.Name >= 0: // another member beside it
+			case n == 1 && to.Name >= 0 && from.Name >= 0: // one more member
 				line = slices.Concat(line[:to.Name], lines[j][from.Name:from.End], []byte(","), line[to.Name:])
 			default: // another value
 				line = slices.Concat(line[:to.Start], value, line[to.End:])
@@ -147,7 +147,7 @@ const spliceRuns = 1000
 // pieces is a reader that returns its data in pieces.
 type pieces struct {
 	data  []byte
-	sizes []byte // of the pieces, over and over; 0 is a read of nothing
+	sizes []byte // of the pieces, repeated; 0 is an empty read
 	next  int
 	err   error // at the end
 	early bool  // err comes with the last piece
@@ -162,7 +162,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 		n = int(p.sizes[p.next%len(p.sizes)])
 		p.next++
 		if p.next > 50 && n == 0 {
-			n = 1 // a reader that returns nothing for ever is an error
+			n = 1 // a reader must not return nothing forever
 		}
 	}
 	n = copy(b, p.data[:min(n, len(p.data))])
@@ -173,7 +173,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// linesOf says in few words what a reader has to make of data.
+// linesOf is a simple model of a reader: it returns the lines of data.
 func linesOf(data []byte, limit int) (want []string) {
 	first := true
 	for line := range bytes.Lines(data) {
@@ -206,7 +206,7 @@ func linesOf(data []byte, limit int) (want []string) {
 }
 
 // FuzzReader reads any bytes in any pieces: the messages do not depend on the
-// pieces, memory is bounded by the limit, and an error is the end.
+// pieces, memory is bounded by the limit, and an error ends the stream.
 func FuzzReader(f *testing.F) {
 	const ka = `{"type":"keep_alive"}`
 	f.Add([]byte(ka+"\n"+ka), []byte{}, uint16(100), false)
@@ -261,7 +261,7 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 
-		// The same lines, to be taken apart by the caller.
+		// The same lines, for the caller to decode.
 		r = wire.NewReader(&pieces{data: data, sizes: sizes, err: broken, early: !early}, &wire.ReaderOptions{MaxLine: int(limit)})
 		got = got[:0]
 		for {

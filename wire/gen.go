@@ -182,7 +182,7 @@ func source(objects []object, values []string) []byte {
 	return b.Bytes()
 }
 
-// stamp writes the method that [Stamp] finds its members by.
+// stamp writes the method through which [Stamp] sets the members of a message.
 func stamp(b *bytes.Buffer, o object) {
 	if !o.fields["Timestamp"] {
 		return // a control line

@@ -80,7 +80,7 @@ func TestMethodsAreUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("methods.go is not what gen.go writes: run go generate in wire")
+		t.Error("methods.go is not up to date: run go generate in wire")
 	}
 }
 

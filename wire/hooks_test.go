@@ -11,8 +11,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// Each line decodes to exactly the value beside it. BASE stands for what every
-// hook receives.
+// Each line decodes to exactly its value. BASE stands for the members that every hook
+// receives.
 var hookInputs = []struct {
 	line string
 	want wire.HookInput
@@ -71,7 +71,7 @@ var hookInputs = []struct {
 
 const hookBase = `"session_id":"s-1","transcript_path":"/t/s-1.jsonl","cwd":"/w","prompt_id":"p-1","permission_mode":"plan","agent_id":"a-1","agent_type":"tester","effort":{"level":"high"}`
 
-// setBase gives an input what hookBase says.
+// setBase sets the HookBase of an input to hookBase.
 func setBase(in wire.HookInput) {
 	v := reflect.ValueOf(in).Elem()
 	for name, value := range map[string]any{
@@ -103,7 +103,7 @@ func TestHookInputs(t *testing.T) {
 				t.Errorf("Base() = %+v", got.Base())
 			}
 
-			// Only what is always there, and the same in the eyes of encoding/json.
+			// Only the required members, and the same through encoding/json.
 			short := strings.Replace(tt.line, "BASE", `"session_id":"s-1","transcript_path":"","cwd":"/w"`, 1)
 			fresh := reflect.New(reflect.TypeOf(tt.want).Elem()).Interface()
 			if err := json.Unmarshal([]byte(short), fresh); err != nil {
@@ -210,7 +210,7 @@ func TestHookSpecificOutputs(t *testing.T) {
 	}
 }
 
-// TestHookContext shows where the text for the model comes from.
+// TestHookContext checks the text for the model in the outputs of known and unknown events.
 func TestHookContext(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"hookSpecificOutput":{"hookEventName":"Stop","additionalContext":"c"}}`:     "c",

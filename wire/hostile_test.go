@@ -63,8 +63,7 @@ func encode(t testing.TB, m wire.Message) string {
 	return string(text)
 }
 
-// places calls visit with each value inside v and a function that puts another in
-// its place.
+// places calls visit with each value inside v and a function that replaces it.
 func places(v any, path string, visit func(path string, set func(any))) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -83,9 +82,9 @@ func places(v any, path string, visit func(path string, set func(any))) {
 	}
 }
 
-// TestEveryPlace puts values of every shape into every place of every line of the
-// corpus: the message keeps its kind, and nothing is lost.
-func TestEveryPlace(t *testing.T) {
+// TestAnyValueSurvivesAnywhere puts values of all shapes into every place of every line of
+// the corpus: the message keeps its kind, and nothing is lost.
+func TestAnyValueSurvivesAnywhere(t *testing.T) {
 	shapes := []string{`null`, `true`, `0`, `-0`, `1.0`, `1e3`, `0.10`, `1e400`, `123456789012345678901234567890`, `""`, `"text"`, `"\ud800"`,
 		`[]`, `[null]`, `[[{"a":null}],"b",1.0]`, `{}`, `{"type":"text","text":7}`, `{"name":"x","a":{"b":null}}`}
 	turn := 0
@@ -96,7 +95,7 @@ func TestEveryPlace(t *testing.T) {
 		kind := reflect.TypeOf(decode(t, string(line)))
 		root := parse(t, line)
 		places(root, "", func(path string, set func(any)) {
-			// Other shapes each time: there are thousands of places.
+			// Use other shapes each time: there are thousands of places.
 			for range shapesPerPlace {
 				shape := shapes[turn%len(shapes)]
 				turn++
@@ -107,7 +106,7 @@ func TestEveryPlace(t *testing.T) {
 				}
 				m := decode(t, string(changed))
 				if path != "/type" && path != "/subtype" && reflect.TypeOf(m) != kind {
-					t.Errorf("%s: %s made a %v a %T", path, shape, kind, m)
+					t.Errorf("%s: with %s, a %v is decoded as a %T", path, shape, kind, m)
 				}
 				if again := encode(t, m); !reflect.DeepEqual(parse(t, []byte(again)), parse(t, changed)) {
 					t.Fatalf("%s: %T changed\n got %s\nwant %s", path, m, again, changed)
@@ -122,7 +121,7 @@ func TestEveryPlace(t *testing.T) {
 
 const shapesPerPlace = 1
 
-// wrong returns values that a field of a Go type cannot take.
+// wrong returns values that a field of a Go type cannot hold.
 func wrong(typ reflect.Type) []string {
 	switch reflect.Zero(typ).Interface().(type) {
 	case json.RawMessage:
@@ -152,7 +151,7 @@ func wrong(typ reflect.Type) []string {
 	case reflect.Struct:
 		return []string{`5`, `"a"`, `[1]`, `true`}
 	case reflect.Interface:
-		return nil // takes everything
+		return nil // holds everything
 	}
 	panic(typ.String())
 }
@@ -173,10 +172,10 @@ func objectTypes(typ reflect.Type, into map[reflect.Type]bool) {
 	}
 }
 
-// TestWrongShapes gives every field of every object values that it cannot take:
-// the field stays zero, the value is in Extra and is encoded again; once the field
-// is set, that is encoded.
-func TestWrongShapes(t *testing.T) {
+// TestValueThatAFieldCannotHoldIsKept decodes such values for every field of every object:
+// the field stays zero, and the value is in Extra and is encoded again, until the field
+// is set.
+func TestValueThatAFieldCannotHoldIsKept(t *testing.T) {
 	types := map[reflect.Type]bool{}
 	requests, inputs, outputs := wire.Tables()
 	for _, table := range []map[string]reflect.Type{requests, inputs, outputs, wire.Messages(), wire.BlockTypes()} {
@@ -233,8 +232,8 @@ func TestWrongShapes(t *testing.T) {
 	}
 }
 
-// strict reports whether text is JSON without names that stand twice, lone
-// surrogates or bytes that are not UTF-8.
+// strict reports whether text is JSON without duplicate names, lone surrogates and bytes
+// that are not UTF-8.
 func strict(text []byte) bool { return jsontext.Value(text).IsValid() }
 
 func TestInvalidUTF8(t *testing.T) {
@@ -255,7 +254,7 @@ func TestInvalidUTF8(t *testing.T) {
 		t.Errorf("through encoding/json: %q", got)
 	}
 
-	// Strings that others put into a message become UTF-8, too.
+	// Strings that a caller sets also become UTF-8.
 	made := wire.Prompt(wire.Text("a\xff"))
 	made.UUID = "\xc3"
 	made.ToolUseResult = raw("\"\xff\"")
@@ -274,7 +273,7 @@ func TestLoneSurrogates(t *testing.T) {
 	if m.Message.Content.Text != "a\ufffdb" || m.SessionID != "\ufffd\ufffd" || m.UUID != "😀" {
 		t.Errorf("got %+v", m)
 	}
-	// They are encoded as they came: a peer that can read them loses nothing.
+	// They are encoded unchanged: a peer that can read them loses nothing.
 	for _, part := range []string{`"a\ud800b"`, `"\udc00\ud800"`, `{"x":"\ud800"}`, `["\udfff"]`} {
 		if got := encode(t, m); !strings.Contains(got, part) {
 			t.Errorf("%s is lost: %s", part, got)
@@ -286,7 +285,7 @@ func TestLoneSurrogates(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
+func TestUnchangedNumberKeepsItsText(t *testing.T) {
 	for text, want := range map[string]int{
 		`1`: 1, `1.0`: 1, `1e3`: 1000, `10E-1`: 1, `-0`: 0, `-0.0`: 0, `0e9`: 0, `-12`: -12, `1.000`: 1, `2147483647`: math.MaxInt32,
 		`1.5`: 0, `1e400`: 0, `-1e400`: 0, `123456789012345678901234567890`: 0, `1e300`: 0, `"1"`: 0, `9223372036854775808`: 0,
@@ -313,7 +312,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	if _, err := wire.Encode(&wire.Result{TotalCostUSD: math.NaN()}); err == nil {
-		t.Error("NaN is no JSON")
+		t.Error("NaN was encoded")
 	}
 	for f, want := range map[float64]string{0: "0", 1e21: "1e+21", 1e-7: "1e-7", 1e-10: "1e-10", 0.000001: "0.000001", 123456789: "123456789", -1.5: "-1.5", 5e-324: "5e-324"} {
 		got := encode(t, &wire.Result{TotalCostUSD: f})
@@ -323,9 +322,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestTwice: of two members with one name the last counts, whatever the first one
-// was.
-func TestTwice(t *testing.T) {
+// TestLastOfTwoMembersCounts checks it for values of all kinds.
+func TestLastOfTwoMembersCounts(t *testing.T) {
 	values := []string{`"a"`, `null`, `5`, `""`, `"\ud800"`, `{"x":1}`}
 	for _, first := range values {
 		for _, second := range values {
@@ -344,7 +342,7 @@ func TestTwice(t *testing.T) {
 	if m := decode(t, init).(*wire.Init); m.SessionID != "two" {
 		t.Errorf("session id %q", m.SessionID)
 	}
-	// The kind of a thing may be given twice, too.
+	// This includes the members that determine the Go type.
 	for line, want := range map[string]string{
 		`{"type":"user","type":"keep_alive"}`:                                            "*wire.KeepAlive",
 		`{"type":"nothing","type":"keep_alive"}`:                                         "*wire.KeepAlive",
@@ -367,7 +365,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-func TestKindOfALine(t *testing.T) {
+func TestTypeMembersSelectTheGoType(t *testing.T) {
 	for line, want := range map[string]string{
 		`{}`:                                    `*wire.Unknown "" ""`,
 		`{"type":5}`:                            `*wire.Unknown "" ""`,
@@ -410,8 +408,8 @@ func TestKindOfALine(t *testing.T) {
 	}
 }
 
-// TestDeep nests as deep as it gets, where objects are known and where not.
-func TestDeep(t *testing.T) {
+// TestNestingLimit nests known and unknown objects up to and beyond the limit.
+func TestNestingLimit(t *testing.T) {
 	for _, part := range []struct{ open, close string }{
 		{`[`, `]`}, {`{"a":`, `}`},
 		{`{"type":"tool_result","content":[`, `]}`},
@@ -441,7 +439,7 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-func TestLong(t *testing.T) {
+func TestLongNamesTextsAndListsSurvive(t *testing.T) {
 	key := strings.Repeat("k", 100_000)
 	m := roundTrip(t, fmt.Appendf(nil, `{"type":"user","message":{"role":"user","content":"c"},%q:1}`, key)).(*wire.User)
 	if string(m.Extra[key]) != "1" {
@@ -462,9 +460,8 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// TestOneLine: whatever is put into a message, it is one line for any reader of
-// lines.
-func TestOneLine(t *testing.T) {
+// TestMessageIsAlwaysOneLine encodes messages with line breaks of all kinds.
+func TestMessageIsAlwaysOneLine(t *testing.T) {
 	nasty := raw("{\r\n \"a\": [1,\n2],\u2003\"b\":\"\u2028\u2029\u0085\"}"[:14] + "1,\n2],\"b\":\"\u2028\u2029\u0085\"}")
 	if !json.Valid(nasty) {
 		t.Fatalf("%q", nasty)
@@ -517,7 +514,7 @@ func TestCannotEncode(t *testing.T) {
 			}
 		}
 	}
-	// Nothing in a message is not an error.
+	// A message may lack its content.
 	for _, m := range []wire.Message{
 		&wire.ControlRequest{}, wire.Prompt(wire.Blocks(nil, (*wire.TextBlock)(nil))), &wire.ControlRequest{Request: (*wire.Interrupt)(nil)},
 		&wire.Init{MCPServers: []*wire.InitMCPServer{nil}}, &wire.Result{ModelUsage: map[string]*wire.ModelUsage{"m": nil}},
@@ -528,9 +525,9 @@ func TestCannotEncode(t *testing.T) {
 	}
 }
 
-// TestChange changes fields that were decoded from something unusual: the new
-// value is encoded, and what was beside it stays.
-func TestChange(t *testing.T) {
+// TestChangedFieldIsEncoded changes fields that were decoded from unusual text: the new
+// value is encoded, and the other members stay.
+func TestChangedFieldIsEncoded(t *testing.T) {
 	tests := []struct {
 		name, line string
 		change     func(wire.Message)
@@ -626,8 +623,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestDecodeKeepsNothing overwrites the buffer that a message was decoded from.
-func TestDecodeKeepsNothing(t *testing.T) {
+// TestDecodeDoesNotRetainTheLine overwrites the buffer that a message was decoded from.
+func TestDecodeDoesNotRetainTheLine(t *testing.T) {
 	for _, line := range corpus(t) {
 		buf := bytes.Clone(line)
 		m, err := wire.Decode(buf)

@@ -8,46 +8,46 @@ import (
 	"sync"
 )
 
-// DefaultMaxLine is how long a line may be if [ReaderOptions] do not say.
+// DefaultMaxLine is the longest line that a [Reader] accepts by default, in bytes.
 const DefaultMaxLine = 64 << 20
 
 // ReaderOptions change how a [Reader] reads.
 type ReaderOptions struct {
-	// MaxLine is the longest line in bytes, without its end, that is taken
-	// apart; a longer one is skipped and becomes a [*BadLine]. Zero means
+	// MaxLine is the longest line in bytes, without its end, that is decoded;
+	// a longer one is skipped and becomes a [*BadLine]. Zero means
 	// [DefaultMaxLine]. A reader never holds more than about twice as much.
 	MaxLine int
 }
 
 // A Reader reads messages from a stream of lines. Lines end at "\n" alone; a
 // carriage return before it, blank lines and a byte order mark are skipped,
-// and a last line needs no end. A line that cannot be taken apart is a
-// [*BadLine]: the stream goes on behind it. A Reader is not safe for concurrent
+// and a last line needs no end. A line that cannot be decoded is a [*BadLine],
+// and the stream continues after it. A Reader is not safe for concurrent
 // use.
 type Reader struct {
 	src   io.Reader
 	await func() // waits until src has something to read; may be nil
 	limit int
-	buf   []byte // buf[r:w] is read and not used yet
+	buf   []byte // buf[r:w] has been read and not consumed
 	r, w  int
 	scan  int   // no line end before this
-	err   error // what src ended with
-	begun bool  // the byte order mark is dealt with
+	err   error // the error that ended src
+	begun bool  // the byte order mark was skipped, if there is one
 	cut   bool  // the last line had no end
 	full  bool  // the last read filled buf
-	small int   // reads one after the other that got little
+	small int   // number of consecutive small reads
 	last  []byte
 }
 
-// How much is read at once: little at first, so that many idle connections fit into
-// a process, more once there is more, and little again when it was not for a while.
+// Sizes of the buffer: small at first, so that many idle connections fit into a
+// process; larger under load; and small again after a while without load.
 const (
 	firstSize = 8 << 10
 	readSize  = 256 << 10
 	smallMany = 16
 )
 
-// NewReader returns a reader of the messages that src holds. opts may be nil.
+// NewReader returns a reader of the messages in src. opts may be nil.
 func NewReader(src io.Reader, opts *ReaderOptions) *Reader {
 	r := &Reader{src: src, limit: DefaultMaxLine}
 	if opts != nil && opts.MaxLine > 0 {
@@ -59,11 +59,11 @@ func NewReader(src io.Reader, opts *ReaderOptions) *Reader {
 	return r
 }
 
-// firstBuffers are shared by readers whose sources say when there is something to read:
-// while they wait they hold none.
+// firstBuffers are shared by readers whose sources report when they have data: such a
+// reader holds no buffer while it waits.
 var firstBuffers = sync.Pool{New: func() any { return new([firstSize]byte) }}
 
-// wait gives the buffer back, if nothing is in it, until there is something to read.
+// wait returns an empty buffer to the pool until the source has data.
 func (r *Reader) wait() {
 	if r.r < r.w || r.await == nil {
 		return
@@ -78,14 +78,14 @@ func (r *Reader) wait() {
 	}
 }
 
-// Buffered returns how many bytes have been read and belong to no returned line: zero means
-// that nothing of the next line is here.
+// Buffered returns how many bytes have been read that belong to no returned line. Zero means
+// that no part of the next line has arrived.
 func (r *Reader) Buffered() int { return r.w - r.r }
 
-// ReadLine returns the next line that is not blank, without its end, for who wants
-// to take it apart later; see [Decode] and [PeekType]. It is valid until the next
-// call. An error that is a [*BadLine] stands for one line that is too long: the
-// stream goes on behind it. Any other is the end.
+// ReadLine returns the next line that is not blank, without its end, for callers
+// that decode it later; see [Decode] and [PeekType]. The line is valid until the next
+// call. A [*BadLine] as the error stands for one line that is too long, and the
+// stream continues after it. Any other error ends the stream.
 func (r *Reader) ReadLine() ([]byte, error) {
 	for {
 		line, bad, err := r.line()
@@ -102,9 +102,9 @@ func (r *Reader) ReadLine() ([]byte, error) {
 	}
 }
 
-// PeekType returns the type of a line without taking it apart if it is the first
-// member, as most peers write it; otherwise it returns "". The line may still turn
-// out to be something else, or not JSON at all.
+// PeekType returns the type of a line without decoding it, if the type is the first
+// member, as most peers write it; otherwise it returns "". It does not check the rest
+// of the line, which may not even be JSON.
 func PeekType(line []byte) string {
 	const begin = `{"type":"`
 	if len(line) < len(begin) || string(line[:len(begin)]) != begin {
@@ -128,8 +128,8 @@ func PeekType(line []byte) string {
 	return string(line[:n])
 }
 
-// Next returns the next message. Its error is the end of the stream: io.EOF, or
-// what the source failed with.
+// Next returns the next message. An error ends the stream: it is io.EOF, or the error
+// of the source.
 func (r *Reader) Next() (Message, error) {
 	for {
 		line, bad, err := r.line()
@@ -159,12 +159,12 @@ func (r *Reader) Next() (Message, error) {
 	}
 }
 
-// Line returns the line that was read last, without its end: of one that is too
-// long, the beginning. It is valid until the next one is read.
+// Line returns the last line that was read, without its end, or the beginning of a line
+// that is too long. It is valid until the next line is read.
 func (r *Reader) Line() []byte { return r.last }
 
-// All returns an iterator over the messages that are left. The last pair holds
-// the error that ended the stream unless it is io.EOF.
+// All returns an iterator over the remaining messages. If the stream ends in an error
+// other than io.EOF, the last pair has that error.
 func (r *Reader) All() iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		for {
@@ -179,7 +179,7 @@ func (r *Reader) All() iter.Seq2[Message, error] {
 	}
 }
 
-// line returns the next line without its end, or a BadLine in the place of one
+// line returns the next line without its end, or a BadLine in place of a line
 // that is too long. The line is valid until the next call.
 func (r *Reader) line() (line []byte, bad *BadLine, err error) {
 	for {
@@ -218,8 +218,8 @@ func (r *Reader) unmark(line []byte) []byte {
 	return line
 }
 
-// tooLong makes a BadLine of the part of a line that was read. Its size does not
-// depend on the length of that part.
+// tooLong returns a BadLine for the part of a line that was read. It holds only the
+// beginning of that part.
 func (r *Reader) tooLong(line []byte) *BadLine {
 	r.begun = true
 	return badLine(line[:min(len(line), r.limit)], int64(len(line)), ErrLineTooLong)
@@ -250,7 +250,7 @@ func (r *Reader) fill() {
 		rest := r.buf[r.r:r.w]
 		switch {
 		case len(r.buf) > 2*readSize && len(rest) < readSize/2:
-			// Give back what one long line needed once it is gone.
+			// Free the memory of one long line once it is consumed.
 			r.buf = append(make([]byte, 0, readSize), rest...)[:readSize]
 			r.w = len(rest)
 		case len(r.buf) > firstSize && len(rest) == 0 && r.small >= smallMany:

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// kindsOf reads everything and names it.
+// kindsOf reads all messages and returns their types.
 func kindsOf(t testing.TB, r *wire.Reader) []string {
 	t.Helper()
 	var got []string
@@ -73,7 +73,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-func TestReaderSourceFails(t *testing.T) {
+func TestReaderReturnsErrorOfItsSource(t *testing.T) {
 	broken := errors.New("broken pipe")
 	src := io.MultiReader(strings.NewReader("{\"type\":\"keep_alive\"}\n{\"ty"), iotest.ErrReader(broken))
 	r := wire.NewReader(src, nil)
@@ -88,9 +88,8 @@ func TestReaderSourceFails(t *testing.T) {
 	}
 }
 
-// TestReaderMemory reads lines around the default limit: they are taken, and what
-// they needed is given back.
-func TestReaderMemory(t *testing.T) {
+// TestReaderFreesMemoryOfALongLine reads a line of 20 MB and a short one.
+func TestReaderFreesMemoryOfALongLine(t *testing.T) {
 	body := strings.Repeat("a", 20<<20)
 	src := io.MultiReader(strings.NewReader(`{"type":"x","pad":"`+body+"\"}\n"), strings.NewReader("{\"type\":\"keep_alive\"}\n"))
 	r := wire.NewReader(src, nil)
@@ -131,8 +130,8 @@ func TestPeekType(t *testing.T) {
 	}
 }
 
-// A reader that much came through needs little again once little comes.
-func TestReaderGivesBack(t *testing.T) {
+// TestReaderShrinksAfterLoad reads many lines at once and then single ones.
+func TestReaderShrinksAfterLoad(t *testing.T) {
 	line := strings.Repeat("x", 1000) + "\n"
 	src := &parts{strings.Repeat(line, 2000)}
 	for range 40 {
@@ -150,11 +149,11 @@ func TestReaderGivesBack(t *testing.T) {
 		most = max(most, r.Held())
 	}
 	if most < 128<<10 || r.Held() > 16<<10 {
-		t.Errorf("%d bytes at most, %d at last", most, r.Held())
+		t.Errorf("the reader held %d bytes at most and %d at the end", most, r.Held())
 	}
 }
 
-// parts are read one at a time.
+// parts is a source that returns at most one part for each Read.
 type parts []string
 
 func (p *parts) Read(b []byte) (int, error) {

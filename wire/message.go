@@ -95,16 +95,16 @@ func validUTF8(b []byte) []byte {
 	return bytes.ToValidUTF8(b, []byte("\uFFFD"))
 }
 
-// Decode decodes one line. A line that is valid JSON always gives a message; one
-// that is not, or is nested more than 10,000 levels deep, gives a [*BadLine] as
-// error. Decode does not keep line.
+// Decode decodes one line. Every line that is valid JSON decodes to a message. For a line
+// that is not, or that is nested more than 10,000 levels deep, the error is a [*BadLine].
+// Decode does not retain line.
 func Decode(line []byte) (Message, error) {
 	var d Decoder
 	return d.Decode(line, 0)
 }
 
 // Decode decodes one line, as the function [Decode] does. more is how many other lines of
-// the stream wait to be decoded: it gets memory for stream events ahead.
+// the stream wait to be decoded: Decode allocates memory for their stream events in advance.
 func (d *Decoder) Decode(line []byte, more int) (Message, error) {
 	text := trim(bytes.TrimPrefix(line, byteOrderMark))
 	if len(text) == 0 {
@@ -173,9 +173,9 @@ func AppendMessage(dst []byte, m Message) ([]byte, error) {
 
 func isNil(m Message) bool { return m == nil || reflect.ValueOf(m).IsNil() }
 
-// oneLine makes sure that readers of lines agree where the line ends: text that
-// others made may hold line breaks between values, and some readers take U+2028
-// and U+2029 for line ends. It also ensures UTF-8.
+// oneLine makes text a single line for every reader: text from other programs may have
+// line breaks between values, and some readers treat U+2028 and U+2029 as line ends.
+// It also ensures UTF-8.
 func oneLine(b []byte, start int) []byte {
 	if !utf8.Valid(b[start:]) {
 		b = append(b[:start], validUTF8(b[start:])...)

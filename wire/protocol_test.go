@@ -18,15 +18,15 @@ import (
 var jsonBlock = regexp.MustCompile("(?ms)^```json(?: ([^\n]*))?\n(.*?)^```$")
 
 // TestProtocolExamples executes every example in docs/protocol.md that is tagged json.
-// The word behind the tag says what the block holds:
+// The word after the tag describes the block:
 //
-//	(none)    frames, which use nothing that is not specified; answers fit what was asked
+//	(none)    frames with specified members only; a response has the type of its request
 //	unknown   frames of kinds that are not specified
-//	bad       lines that are no frames
+//	bad       lines that are not frames
 //	older     frames of older descriptions, which may lack members or have others
-//	NAME      values of the type of that name, such as the payload of an answer
+//	NAME      values of the type of that name, such as the payload of a response
 //
-// All survive decoding and encoding, and hold by the schema.
+// All of them survive decoding and encoding, and match the schema.
 func TestProtocolExamples(t *testing.T) {
 	text, err := os.ReadFile(wire.ProtocolFile)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestProtocolExamples(t *testing.T) {
 				for l := range bytes.Lines(body) {
 					var bad *wire.BadLine
 					if _, err := wire.Decode(bytes.TrimRight(l, "\n")); !errors.As(err, &bad) {
-						t.Errorf("%s is no bad line: %v", l, err)
+						t.Errorf("%s is not a bad line: %v", l, err)
 					}
 				}
 				return
@@ -73,11 +73,11 @@ func TestProtocolExamples(t *testing.T) {
 					}
 				case "unknown":
 					if m, ok := roundTrip(t, frame.Bytes()).(*wire.Unknown); !ok {
-						t.Errorf("it is a %T", m)
+						t.Errorf("got a %T", m)
 					}
 				case "older":
 					if m, ok := roundTrip(t, frame.Bytes()).(*wire.Unknown); ok {
-						t.Errorf("nobody knows %s", m.Raw)
+						t.Errorf("unknown frame: %s", m.Raw)
 					}
 					if err := older.check("Message", frame.Bytes()); err != nil {
 						t.Error(err)
@@ -105,7 +105,7 @@ func TestProtocolExamples(t *testing.T) {
 	}
 }
 
-// specified fails if a value holds anything that is not specified.
+// specified fails if a value has anything that is not specified.
 func specified(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
@@ -141,8 +141,9 @@ func specified(t *testing.T, v reflect.Value) {
 	}
 }
 
-// TestProtocolLevels compares who sends what, and whether it was ever seen, with
-// recorded conversations, if there are any: PARLEY_TRANSCRIPTS names their directory.
+// TestProtocolLevels compares the tables, which state who sends a message and whether it was
+// recorded, with the recorded conversations in the directory PARLEY_TRANSCRIPTS, if it is
+// set.
 func TestProtocolLevels(t *testing.T) {
 	dir := os.Getenv("PARLEY_TRANSCRIPTS")
 	if dir == "" {
@@ -198,7 +199,7 @@ func TestProtocolLevels(t *testing.T) {
 	for key := range requestTypes {
 		s := requests[key]
 		if by := wire.RequestSenders[key]; s.out && by == "" {
-			t.Errorf("agents ask for %s", key)
+			t.Errorf("agents request %s", key)
 		}
 		if recorded := s.in || s.out; !recorded && !wire.Unrecorded[key] && !wire.Older[key] {
 			t.Errorf("%s was not recorded", key)

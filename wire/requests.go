@@ -432,7 +432,7 @@ func (h *HookCallback) derived(p *plan) {
 		return
 	}
 	h.Input = namedInput(h.HookName, h.HookData)
-	// A value of its own, so that a change of Input is seen.
+	// Decode Input a second time, so that the encoder notices a change of it.
 	h.derive(p.fieldOf("input"), namedInput(h.HookName, h.HookData))
 }
 

@@ -311,8 +311,8 @@ type ReloadPluginsResponse struct {
 	Open
 }
 
-// CacheImpact lists the changes of a reload at the start of the prompt, which make
-// the API's prompt cache useless.
+// CacheImpact lists the changes that a reload makes at the start of the prompt. They
+// invalidate the API's prompt cache.
 type CacheImpact struct {
 	MCPServersAdded   []string `json:"mcp_servers_added"`
 	MCPServersRemoved []string `json:"mcp_servers_removed"`

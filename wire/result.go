@@ -101,7 +101,7 @@ func (r *Result) derived(p *plan) {
 	}
 }
 
-// count reads a number of tokens that no field took.
+// count reads a number of tokens that no field holds.
 func (r *Result) count(name string, n *int64) bool {
 	raw, ok := r.extra(name)
 	if !ok {
@@ -151,8 +151,8 @@ type DeferredToolUse struct {
 	Open
 }
 
-// An Outcome is the way a turn ended: one closed set for all the forms in which
-// agents report it.
+// An Outcome is the way a turn ended. The set is closed: it covers all forms in which
+// agents report the end of a turn.
 type Outcome int
 
 // The outcomes of a turn.

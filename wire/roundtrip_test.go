@@ -63,9 +63,9 @@ func roundTrip(t testing.TB, line []byte) wire.Message {
 	return m
 }
 
-// TestCorpus round-trips every line of testdata. A file is prose, then sections of
-// lines; a section is named after what its lines decode to.
-func TestCorpus(t *testing.T) {
+// TestCorpusRoundTrips round-trips every line of testdata. A file is prose, then sections
+// of lines; the name of a section is the type that its lines decode to.
+func TestCorpusRoundTrips(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no corpus:", err)
@@ -99,9 +99,9 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// TestTranscripts round-trips recorded conversations, if there are any:
-// PARLEY_TRANSCRIPTS names their directory.
-func TestTranscripts(t *testing.T) {
+// TestTranscriptsRoundTrip round-trips the recorded conversations in the directory
+// PARLEY_TRANSCRIPTS, if it is set.
+func TestTranscriptsRoundTrip(t *testing.T) {
 	dir := os.Getenv("PARLEY_TRANSCRIPTS")
 	if dir == "" {
 		t.Skip("PARLEY_TRANSCRIPTS is not set")

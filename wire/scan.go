@@ -14,25 +14,25 @@ import (
 	"unicode/utf8"
 )
 
-// A doc is JSON text that was taken apart: one pass checks the grammar and notes
-// where each value begins and ends, so that values can be cut out, skipped and
-// looked at again for nothing. The grammar is that of RFC 8259; names may occur
-// twice and \u escapes may be lone surrogates, since peers send such text.
+// A doc is scanned JSON text: one pass checks the grammar and records where each value
+// begins and ends, so that extracting, skipping and rereading a value costs little. The
+// grammar is that of RFC 8259; names may occur twice and \u escapes may be lone
+// surrogates, because peers send such text.
 //
-// The pass is our own because it is several times as fast as checking with the
-// library and walking the text once more for each level of objects; FuzzScan
-// compares the two.
+// The scanner is our own because it is several times as fast as the library, which
+// would walk the text once to check it and once more for each level of objects.
+// FuzzScan compares the two.
 type doc struct {
 	src  []byte // the caller's
 	tape []node
 	wide bool // strings have characters beyond ASCII, or bytes that are not UTF-8
 }
 
-// A node is a value or the name of a member. Nodes are in the order of the text:
-// those inside a value follow it.
+// A node is a value or the name of a member. Nodes are in the order of the text: a value
+// comes before the nodes inside it.
 type node struct {
 	start, end uint32
-	next       uint32 // index of the first node behind the value
+	next       uint32 // index of the first node after the value
 	escaped    bool   // a string with escapes
 }
 
@@ -45,18 +45,18 @@ var (
 
 const (
 	maxDepth = 10000
-	// maxNodes bounds what taking a line apart needs beside the line itself, to
-	// about 128 MiB: one that holds more values is refused.
+	// maxNodes limits the memory for the nodes of a line to about 128 MiB: a line with
+	// more values is rejected.
 	maxNodes = 8 << 20
 )
 
 var docs = sync.Pool{New: func() any { return new(doc) }}
 
-// scan takes text apart. The doc is to be released before text changes; what was
-// cut out of it are copies.
+// scan scans text. The caller must release the doc before text changes. Values taken from
+// the doc are copies.
 func scan(text []byte) (*doc, error) {
 	if uint64(len(text)) > math.MaxUint32 {
-		return nil, errSize // a node could not hold its place
+		return nil, errSize // a node could not hold its position
 	}
 	d := docs.Get().(*doc)
 	d.tape, d.wide = d.tape[:0], false
@@ -72,8 +72,8 @@ func scan(text []byte) (*doc, error) {
 	return d, nil
 }
 
-// scanValid takes text apart and replaces bytes that are not UTF-8 by U+FFFD. They are
-// looked for only if a string has bytes beyond ASCII: nothing else in JSON has any.
+// scanValid scans text and replaces bytes that are not UTF-8 by U+FFFD. It looks for such
+// bytes only if a string has bytes beyond ASCII, because nothing else in JSON has any.
 func scanValid(text []byte) (*doc, error) {
 	d, err := scan(text)
 	if err == nil && d.wide && !utf8.Valid(text) {
@@ -86,7 +86,7 @@ func scanValid(text []byte) (*doc, error) {
 func (d *doc) release() {
 	d.src = nil
 	if cap(d.tape) > 1<<16 {
-		d.tape = nil // one huge message must not stay for ever
+		d.tape = nil // do not keep the memory of a huge message
 	}
 	docs.Put(d)
 }
@@ -107,7 +107,7 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// value scans the value at i and returns the index behind it.
+// value scans the value at i and returns the index after it.
 func (d *doc) value(b []byte, i, depth int) (int, error) {
 	if i >= len(b) {
 		return 0, errSyntax
@@ -213,7 +213,7 @@ func (d *doc) array(b []byte, i, depth int) (_ int, err error) {
 	}
 }
 
-// close notes the end of the container that node at began.
+// close records the end of the container that started at the node at.
 func (d *doc) close(at, i int) int {
 	n := &d.tape[at]
 	n.end, n.next = uint32(i+1), uint32(len(d.tape))
@@ -225,7 +225,7 @@ const (
 	highs = 0x8080808080808080
 )
 
-// string scans the string that begins at i and returns the index behind it.
+// string scans the string that begins at i and returns the index after it.
 func (d *doc) string(b []byte, i int) (int, error) {
 	end, marks := stringEnd(b, i)
 	if end < 0 {
@@ -236,18 +236,19 @@ func (d *doc) string(b []byte, i int) (int, error) {
 	return end, nil
 }
 
-// Marks of a string.
+// Properties of a string.
 const (
 	escaped = 1 << iota // it has escapes
-	wide                // it, or what directly follows it, has bytes beyond ASCII
+	wide                // it has bytes beyond ASCII, or up to seven bytes after it have
 )
 
-// stringEnd returns the index behind the string that begins at i, -1 if it is not valid.
+// stringEnd returns the index after the string that begins at i, or -1 if the string is
+// not valid.
 func stringEnd(b []byte, i int) (end int, marks uint8) {
-	var seen uint64 // all bytes that were looked at, joined by or
+	var seen uint64 // bitwise or of all bytes that were examined
 	i++
 	for {
-		// Eight bytes at a time up to a quote, a backslash or a control
+		// Examine eight bytes at a time, up to a quote, a backslash or a control
 		// character.
 		for run := i + 64; i+8 <= len(b); {
 			x := binary.LittleEndian.Uint64(b[i:])
@@ -259,7 +260,7 @@ func stringEnd(b []byte, i int) (end int, marks uint8) {
 				break
 			}
 			if i += 8; i >= run {
-				// A long piece of plain text: go by larger steps.
+				// A long run of plain text: take larger steps.
 				n, more := plain(b[i:])
 				i += n
 				seen |= more
@@ -300,9 +301,9 @@ func stringEnd(b []byte, i int) (end int, marks uint8) {
 	}
 }
 
-// plain returns how many bytes at the beginning of b surely belong to the inside of
-// a string: a multiple of 32, and at most four kilobytes, so that what is looked at
-// twice stays little. seen joins the bytes that it looked at by or.
+// plain returns how many bytes at the beginning of b are certainly inside the string: a
+// multiple of 32, and at most four kilobytes, so that few bytes are examined twice. seen
+// is the bitwise or of these bytes.
 func plain(b []byte) (n int, seen uint64) {
 	b = b[:min(len(b), 4096)]
 	if n := bytes.IndexByte(b, '"'); n >= 0 {
@@ -317,7 +318,7 @@ func plain(b []byte) (n int, seen uint64) {
 		w, x := binary.LittleEndian.Uint64(p[0:]), binary.LittleEndian.Uint64(p[8:])
 		y, z := binary.LittleEndian.Uint64(p[16:]), binary.LittleEndian.Uint64(p[24:])
 		if ((w-low)&^w|(x-low)&^x|(y-low)&^y|(z-low)&^z)&highs != 0 {
-			break // a control character is in there
+			break // a control character
 		}
 		seen |= w | x | y | z
 		b = b[32:]
@@ -348,7 +349,7 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// skipNumber returns the index behind the number at i, -1 if there is none.
+// skipNumber returns the index after the number at i, or -1 if there is none.
 func skipNumber(b []byte, i int) int {
 	if i < len(b) && b[i] == '-' {
 		i++
@@ -395,25 +396,25 @@ type item struct {
 	i uint32
 }
 
-// root is the value that the text is.
+// root returns the outermost value.
 func (d *doc) root() item { return item{d, 0} }
 
-// text is the JSON text of the value.
+// text returns the JSON text of the value.
 func (x item) text() []byte {
 	n := &x.d.tape[x.i]
 	return x.d.src[n.start:n.end]
 }
 
-// kind is the first character of the value: one of {["tfn- or a digit.
+// kind returns the first character of the value: one of {["tfn- or a digit.
 func (x item) kind() byte { return x.d.src[x.d.tape[x.i].start] }
 
 func (x item) isNull() bool { return x.kind() == 'n' }
 
-// raw is a copy of the text.
+// raw returns a copy of the text.
 func (x item) raw() []byte { return bytes.Clone(x.text()) }
 
-// string returns what a string stands for. exact is false if it held a lone
-// surrogate, which became U+FFFD.
+// string decodes a string. exact is false if it has a lone surrogate, which becomes
+// U+FFFD.
 func (x item) string() (s string, exact bool) {
 	n := &x.d.tape[x.i]
 	if n.escaped {
@@ -422,15 +423,15 @@ func (x item) string() (s string, exact bool) {
 	return string(x.inner()), true
 }
 
-// inner is the text of a string without its quotes: what it stands for, unless it
-// has escapes.
+// inner returns the text between the quotes of a string. Without escapes, that is the
+// decoded string.
 func (x item) inner() []byte {
 	n := &x.d.tape[x.i]
 	return x.d.src[n.start+1 : n.end-1]
 }
 
-// unescape returns what a JSON string with escapes stands for. exact is false if
-// one of them was a lone surrogate.
+// unescape decodes a JSON string with escapes. exact is false if one of them is a lone
+// surrogate.
 func unescape(quoted []byte) (s string, exact bool) {
 	text := quoted[1 : len(quoted)-1]
 	var b strings.Builder
@@ -483,13 +484,13 @@ func hexRune(b []byte) rune {
 	return rune(n)
 }
 
-// unquote returns what a JSON string that stands alone stands for.
+// unquote decodes JSON text that is a single string.
 func unquote(raw []byte) string {
 	s, _ := unescape(raw)
 	return s
 }
 
-// members walks the members of an object.
+// members returns an iterator over the members of an object.
 func (x item) members(visit func(name, value item) bool) {
 	if x.kind() != '{' {
 		return
@@ -502,7 +503,7 @@ func (x item) members(visit func(name, value item) bool) {
 	}
 }
 
-// elements walks the elements of an array.
+// elements returns an iterator over the elements of an array.
 func (x item) elements(visit func(value item) bool) {
 	if x.kind() != '[' {
 		return
@@ -515,7 +516,7 @@ func (x item) elements(visit func(value item) bool) {
 	}
 }
 
-// length is how many elements an array has.
+// length returns the number of elements of an array.
 func (x item) length() int {
 	n := 0
 	tape := x.d.tape
@@ -525,8 +526,8 @@ func (x item) length() int {
 	return n
 }
 
-// get finds a member of an object, the last one of that name; ok is false if there
-// is none, or x is no object.
+// get finds the last member of an object with a name. ok is false if there is none, or if
+// x is not an object.
 func (x item) get(name string) (value item, ok bool) {
 	if x.kind() != '{' {
 		return item{}, false
@@ -549,7 +550,7 @@ func (d *doc) named(i uint32, name string) bool {
 	return int(n.end-n.start)-2 == len(name) && string(d.src[n.start+1:n.end-1]) == name
 }
 
-// is reports whether x is a string that stands for s.
+// is reports whether x is a string that decodes to s.
 func (x item) is(s string) bool {
 	if x.kind() != '"' {
 		return false
@@ -561,7 +562,7 @@ func (x item) is(s string) bool {
 	return string(x.inner()) == s
 }
 
-// among returns what a table has for the string that x is, nil if nothing.
+// among returns the entry of a table for the string x, or nil.
 func (x item) among(table map[string]reflect.Type) reflect.Type {
 	if x.kind() != '"' {
 		return nil
@@ -573,8 +574,7 @@ func (x item) among(table map[string]reflect.Type) reflect.Type {
 	return table[string(x.inner())]
 }
 
-// lookup returns a member that is a string, such as the type of an object; empty
-// if there is none.
+// lookup returns a member that is a string, such as the type of an object, or "".
 func (x item) lookup(name string) string {
 	v, ok := x.get(name)
 	if !ok || v.kind() != '"' {
@@ -584,7 +584,7 @@ func (x item) lookup(name string) string {
 	return s
 }
 
-// trim cuts white space off both ends.
+// trim removes white space from both ends.
 func trim(b []byte) []byte {
 	i := skipSpace(b, 0)
 	j := len(b)

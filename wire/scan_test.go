@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// FuzzScan compares our scanner with the library: they agree on what is JSON, and
-// on what each string stands for.
+// FuzzScan compares our scanner with the library: they must accept the same text, and
+// decode each string alike.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{
 		`{"a":[1,-0,0.5,1e9,1E-2,true,false,null,"x"],"b":{}}`, `[]`, `""`, ` { } `, `[1,]`, `{"a":1,}`, `01`, `1.`, `-`, `+1`,
@@ -54,8 +54,8 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// TestManyValues reads a line that is short and would need much memory.
-func TestManyValues(t *testing.T) {
+// TestTooManyValuesAreRejected scans a short line that would need much memory.
+func TestTooManyValuesAreRejected(t *testing.T) {
 	line := append([]byte("["), bytes.Repeat([]byte("0,"), maxNodes+1)...)
 	line = append(line, "0]"...)
 	if _, err := scan(line); !errors.Is(err, errValues) {
@@ -63,7 +63,7 @@ func TestManyValues(t *testing.T) {
 	}
 }
 
-// Text that needs no escapes is written as it is, and all else as the library does.
+// Text that needs no escapes is written unchanged, all other text as by the library.
 func FuzzQuote(f *testing.F) {
 	for _, s := range []string{"", "plain", `a "quote"`, "back\\slash", "line\nend", "\x00\x1f\x7f", "é\u2028\u2029\U0001f600", "bad\xff\xc0utf8", strings.Repeat("long plain text ", 30), strings.Repeat("x", 100) + "\t", "<&>"} {
 		f.Add(s)
@@ -76,12 +76,12 @@ func FuzzQuote(f *testing.F) {
 		got := appendString(nil, s)
 		var a, b string
 		if json.Unmarshal(got, &a) != nil || json.Unmarshal(want, &b) != nil || a != b {
-			t.Errorf("%q is written %s, and %s by the library", s, got, want)
+			t.Errorf("%q: got %s, the library writes %s", s, got, want)
 		}
 	})
 }
 
-// Each of the four digits of an escape must be one.
+// All four characters of an escape must be digits.
 func TestEscapesHaveFourDigits(t *testing.T) {
 	for i := range 4 {
 		digits := []byte("00e9")

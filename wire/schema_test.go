@@ -77,7 +77,7 @@ func (s *Spec) Schema() *jsonschema.Schema {
 	})
 	root.Defs["Request"] = s.union("Request", requestTypes, "subtype")
 	root.Defs["HookInput"] = s.union("HookInput", hookTypes, "hook_event_name")
-	root.Defs["HookInput"].Required = nil // a hook that is called by its name has it beside
+	root.Defs["HookInput"].Required = nil // a hook that is called by name has its event beside the input
 	root.Defs["HookSpecificOutput"] = s.union("HookSpecificOutput", outputTypes, "hookEventName")
 	return root
 }
@@ -91,7 +91,8 @@ func constOf(v string) *jsonschema.Schema {
 	return &jsonschema.Schema{Const: &c}
 }
 
-// union describes a value whose member of the first name, or of both, tells its type.
+// union describes a value whose type is determined by the member of the first name, or of
+// both.
 func (s *Spec) union(name string, table map[string]reflect.Type, members ...string) *jsonschema.Schema {
 	u := &jsonschema.Schema{Description: s.doc(name), Type: "object", Required: members[:1],
 		Properties: map[string]*jsonschema.Schema{members[0]: {Type: "string"}}}
@@ -139,7 +140,7 @@ func (o *SpecObject) schema() *jsonschema.Schema {
 	return d
 }
 
-// Members that some agents send as a bare text.
+// Members that some agents send as plain text.
 var textToo = map[string]bool{"Result.errors": true, "SystemError.error": true, "ErrorLine.error": true}
 
 // schemaOf describes a Go type.
@@ -182,7 +183,7 @@ func orNull(s *jsonschema.Schema) *jsonschema.Schema {
 	return s // anything
 }
 
-// TestSchemaIsUpToDate compares the schema that is committed with the types.
+// TestSchemaIsUpToDate compares the committed schema with the Go types.
 func TestSchemaIsUpToDate(t *testing.T) {
 	text, err := json.Marshal(ReadSpec(t).Schema())
 	if err != nil {
@@ -199,12 +200,11 @@ func TestSchemaIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(bytes.ReplaceAll(got, []byte("\r\n"), []byte("\n")), want) {
-		t.Error("docs/protocol.schema.json is not what the Go types say: run go test ./wire -run 'TestSchema|TestTables' -update")
+		t.Error("docs/protocol.schema.json does not match the Go types: run go test ./wire -run 'TestSchema|TestTables' -update")
 	}
 }
 
-// layout breaks a JSON text into lines where it has to: what fits on a line of 120
-// bytes stays there.
+// layout formats JSON text: a value that fits on a line of 120 bytes stays on one line.
 func layout(dst, text []byte, indent string) []byte {
 	if len(text)+len(indent) <= 120 || text[0] != '{' && text[0] != '[' {
 		return append(dst, text...)

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// A Spec is what the Go source of this package says about the protocol: its types
-// by reflection, their comments from the source. The JSON Schema and the tables of
-// docs/protocol.md are made of it.
+// A Spec describes the protocol by the Go source of this package: its types by reflection,
+// and their comments. The JSON Schema and the tables of docs/protocol.md are generated
+// from it.
 type Spec struct {
 	Objects []*SpecObject // sorted by name
 	Enums   []*SpecEnum   // sorted by name
@@ -27,7 +27,7 @@ type Spec struct {
 type SpecObject struct {
 	Name    string
 	Doc     string
-	Consts  [][2]string // members that tell its kind, such as type and subtype
+	Consts  [][2]string // members that determine its kind, such as type and subtype
 	Fields  []*SpecField
 	Answer  string // of a control request: the type of the response
 	typ     reflect.Type
@@ -39,8 +39,8 @@ type SpecField struct {
 	Name     string
 	Doc      string
 	Group    string // describes the fields from this one on
-	Required bool   // it is always there
-	Null     bool   // it is null where others are left out
+	Required bool   // it is always present
+	Null     bool   // the zero value is written as null
 	As       string
 	typ      reflect.Type
 }
@@ -105,8 +105,8 @@ var common = map[string]string{
 // Members that are kept as raw text but have a type of their own.
 var rawAs = map[string]string{"StreamEvent.event": "APIEvent"}
 
-// types returns every Go type that can be reached from the tables of methods.go and
-// from the answers, by name.
+// types returns every Go type that the tables of methods.go and the responses refer to,
+// by name.
 func types() map[string]reflect.Type {
 	found := map[string]reflect.Type{}
 	var visit func(t reflect.Type)
@@ -209,7 +209,7 @@ func ReadSpec(t testing.TB) *Spec {
 	all := types()
 	for _, name := range Objects(t.(*testing.T)) {
 		if all[name] == nil {
-			t.Errorf("%s cannot be reached from any message: name it in types", name)
+			t.Errorf("no message refers to %s: name it in types", name)
 		}
 	}
 	for name, typ := range all {
@@ -234,7 +234,7 @@ func ReadSpec(t testing.TB) *Spec {
 		if m := answered.FindStringSubmatch(doc); m != nil && reflect.PointerTo(typ).Implements(requestType) {
 			o.Answer = m[1]
 		}
-		// The name comes first. It may also be that of a field.
+		// The comment starts with the name, which may also be that of a field.
 		o.Doc = name + " " + inWords(strings.TrimPrefix(s.docs[name], name), consts, o.goNames)
 		o.fields(fset, structs, name, consts)
 		s.Objects = append(s.Objects, o)
@@ -307,8 +307,8 @@ var (
 	goWord = regexp.MustCompile(`"[^"]*"|\b\w+\b`)
 )
 
-// inWords is a comment in the words of the protocol: names of Go fields and constants
-// become what stands on the wire.
+// inWords translates a comment to the words of the protocol: it replaces names of Go fields
+// and constants by those on the wire.
 func inWords(doc string, consts, fields map[string]string) string {
 	doc = strings.Join(strings.Fields(doc), " ")
 	doc = strings.TrimSuffix(goLink.ReplaceAllString(doc, "$1"), "; see Outcome")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// ProtocolFile is the specification in prose. Between a comment that names a table and
-// the next <!-- end --> it holds what the Go types say:
+// ProtocolFile is the specification in prose. Between a comment that names a table and the
+// next <!-- end --> it has a table that is generated from the Go types:
 //
 //	<!-- fields: User -->       the members of an object
 //	<!-- values: HookEvent -->  the values of an enumeration
@@ -24,23 +24,23 @@ import (
 //	<!-- rest -->               every object that no other table describes
 const ProtocolFile = "../docs/protocol.md"
 
-// ReferenceFile holds the tables that are not there.
+// ReferenceFile has the tables that ProtocolFile does not have.
 const ReferenceFile = "../docs/protocol-reference.md"
 
-// Messages that hosts send; "both" if agents send them, too. All others are the agent's.
+// Messages that hosts send; "both" if agents also send them. Agents send all others.
 var Senders = map[string]string{
 	"user": "both", "assistant": "both", "control_request": "both", "control_response": "both",
 	"control_cancel_request": "both", "keep_alive": "both", "update_environment_variables": "host",
 }
 
-// Control requests of agents; "both" if hosts send them, too. All others are the host's.
+// Control requests of agents; "both" if hosts also send them. Hosts send all others.
 var RequestSenders = map[string]string{
 	"can_use_tool": "agent", "hook_callback": "agent", "elicitation": "agent", "request_user_dialog": "agent",
 	"sdk_control_interrupt": "agent", "mcp_message": "both",
 }
 
-// Unrecorded are messages and control requests that published types describe and that
-// no recorded transcript shows.
+// Unrecorded are messages and control requests that published types describe, but that
+// no recorded transcript contains.
 var Unrecorded = map[string]bool{
 	"active_goal": true, "auth_status": true, "rate_limit_event": true, "tool_use_summary": true, "transcript_mirror": true,
 	"system/elicitation_complete": true, "system/files_persisted": true, "system/hook_progress": true,
@@ -50,8 +50,8 @@ var Unrecorded = map[string]bool{
 	"request_user_dialog": true, "set_color": true,
 }
 
-// Older are messages and control requests of older descriptions, which no agent of today
-// sends.
+// Older are messages and control requests of older descriptions, which current agents do
+// not send.
 var Older = map[string]bool{
 	"error": true, "system/error": true, "system/hook_execution": true, "system/permission_request": true, "sdk_control_interrupt": true,
 }
@@ -93,7 +93,7 @@ func TestTablesAreUpToDate(t *testing.T) {
 		texts = append(texts, string(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))))
 		for _, m := range marker.FindAllStringSubmatch(texts[len(texts)-1], -1) {
 			if name := m[1] + " " + m[2]; placed[name] {
-				t.Errorf("the table %s stands twice", name)
+				t.Errorf("the table %s occurs twice", name)
 			} else {
 				placed[name] = true
 			}
@@ -113,12 +113,12 @@ func TestTablesAreUpToDate(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			t.Errorf("the tables of %s are not what the Go types say: run go test ./wire -run 'TestSchema|TestTables' -update", file[3:])
+			t.Errorf("the tables of %s do not match the Go types: run go test ./wire -run 'TestSchema|TestTables' -update", file[3:])
 		}
 	}
 }
 
-// fill writes the tables between the marks of a text.
+// fill writes the tables between the comments of a text that name them.
 func (s *Spec) fill(t *testing.T, text string, placed map[string]bool) string {
 	return marker.ReplaceAllStringFunc(text, func(old string) string {
 		m := marker.FindStringSubmatch(old)
@@ -163,7 +163,7 @@ func (s *Spec) fill(t *testing.T, text string, placed map[string]bool) string {
 	})
 }
 
-// cell is text inside a table, or a line of prose.
+// cell formats text for a table, or as a line of prose.
 func cell(s string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(s)
 }
@@ -197,7 +197,7 @@ func (o *SpecObject) table(b *strings.Builder) {
 	}
 }
 
-// own returns the fields of an object; the inputs of hooks without what all have.
+// own returns the fields of an object. For inputs of hooks it leaves out those of HookBase.
 func (o *SpecObject) own() []*SpecField {
 	if reflect.PointerTo(o.typ).Implements(hookType) {
 		return o.Fields[reflect.TypeFor[HookBase]().NumField():]
@@ -205,7 +205,7 @@ func (o *SpecObject) own() []*SpecField {
 	return o.Fields
 }
 
-// kindOf names the JSON that a Go type stands for.
+// kindOf returns the name of the JSON type for a Go type.
 func kindOf(t reflect.Type) string {
 	switch {
 	case t == rawType:
@@ -240,7 +240,7 @@ func (s *Spec) values(t *testing.T, b *strings.Builder, name string) {
 
 var lead = regexp.MustCompile(`^\w+ (?:is|are) (?:(?:a|the) (?:message|request) (?:that |to )?)?`)
 
-// gist is the first sentence of a comment without the name that it begins with.
+// gist returns the first sentence of a comment without the name at its start.
 func gist(doc string) string {
 	first, _, _ := strings.Cut(doc, ". ")
 	return cell(strings.TrimSuffix(lead.ReplaceAllString(first, ""), "."))
@@ -297,7 +297,7 @@ func (s *Spec) hooks(b *strings.Builder) {
 	}
 }
 
-// list names members; a question mark stands behind those that may be absent.
+// list returns the names of members, with a question mark after optional ones.
 func list(fields []*SpecField) string {
 	var names []string
 	for _, f := range fields {

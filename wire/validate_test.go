@@ -17,10 +17,10 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// A schema is the JSON Schema of the protocol as it is committed.
+// A schema is the committed JSON Schema of the protocol.
 type schema struct {
 	root  *jsonschema.Schema
-	valid *jsonschema.Resolved // of an object whose members are named for definitions
+	valid *jsonschema.Resolved // of an object whose members have the names of definitions
 }
 
 var loadSchema = sync.OnceValues(func() (*schema, error) {
@@ -44,7 +44,7 @@ func protocolSchema(t testing.TB) *schema {
 	return s
 }
 
-// resolve makes a schema whose definitions can all be checked against.
+// resolve makes a schema that can validate values of each definition.
 func resolve(root *jsonschema.Schema) (*schema, error) {
 	all := &jsonschema.Schema{Defs: root.Defs, Properties: map[string]*jsonschema.Schema{}}
 	for name := range root.Defs {
@@ -66,8 +66,8 @@ func (s *schema) check(def string, text []byte) error {
 	return s.valid.Validate(map[string]any{def: v})
 }
 
-// answer returns the definition of what a control request of that subtype is answered
-// with, empty if it is answered with nothing.
+// answer returns the definition of the response to a control request of a subtype, or "" if
+// the response is empty.
 func (s *schema) answer(subtype string) string {
 	for _, branch := range s.root.Defs["Request"].AllOf {
 		if c := branch.If.Properties["subtype"]; c != nil && *c.Const == subtype {
@@ -79,7 +79,7 @@ func (s *schema) answer(subtype string) string {
 	return ""
 }
 
-// An exchange validates the lines of one connection, answers by what was asked.
+// An exchange validates the lines of one connection, responses by their requests.
 type exchange struct {
 	schema  *schema
 	asked   map[string]string // request id → subtype
@@ -112,8 +112,8 @@ func (x *exchange) check(line []byte) error {
 	return nil
 }
 
-// Sections of the corpus whose lines nobody should send: readers take them, the
-// schema need not.
+// Sections of the corpus with lines that nobody should send: readers accept them, but the
+// schema may reject them.
 var oddSections = map[string]bool{"odd": true, "other": true, "numbers": true, "twice": true, "of-tomorrow": true}
 
 // corpusLines calls f for each line of testdata.
@@ -139,8 +139,8 @@ func corpusLines(t *testing.T, f func(file, kind, variant string, line []byte)) 
 	}
 }
 
-// TestSchemaCorpus validates every line of testdata. Those of wrong shapes must be
-// refused. Lines of older descriptions may lack members.
+// TestSchemaCorpus validates every line of testdata. It must reject those of wrong shapes.
+// Lines of older descriptions may lack members.
 func TestSchemaCorpus(t *testing.T) {
 	s := protocolSchema(t)
 	older := s.withoutRequired(t)
@@ -156,7 +156,7 @@ func TestSchemaCorpus(t *testing.T) {
 		case variant == "wrong-shapes":
 			refused++
 			if err == nil {
-				t.Errorf("%s: %s: the schema takes %s", file, kind, line)
+				t.Errorf("%s: %s: the schema accepts %s", file, kind, line)
 			}
 		default:
 			lines++
@@ -166,11 +166,11 @@ func TestSchemaCorpus(t *testing.T) {
 		}
 	})
 	if lines < 250 || refused < 10 {
-		t.Errorf("only %d lines hold and %d are refused", lines, refused)
+		t.Errorf("only %d lines are valid and %d are rejected", lines, refused)
 	}
 }
 
-// withoutRequired returns the schema without any member that has to be there.
+// withoutRequired returns the schema without required members.
 func (s *schema) withoutRequired(t testing.TB) *schema {
 	root := s.root.CloneSchemas()
 	for _, d := range root.Defs {
@@ -183,9 +183,9 @@ func (s *schema) withoutRequired(t testing.TB) *schema {
 	return s
 }
 
-// TestSchemaRefusesWrongKinds puts a value of a wrong kind in the place of each member
-// of each line of testdata, at any depth: the schema has to see it.
-func TestSchemaRefusesWrongKinds(t *testing.T) {
+// TestSchemaRejectsWrongTypes replaces each member of each line of testdata, at any depth,
+// by a value of a wrong type.
+func TestSchemaRejectsWrongTypes(t *testing.T) {
 	s := protocolSchema(t)
 	tried := map[string]bool{}
 	corpusLines(t, func(file, kind, variant string, line []byte) {
@@ -233,7 +233,7 @@ func (s *schema) mutate(t *testing.T, def string, text []byte, tried map[string]
 		if ref != "" {
 			s.mutate(t, strings.TrimPrefix(ref, "#/$defs/"), value, tried)
 		} else if p.Const == nil && p.Type == "" && p.Types == nil && p.AnyOf == nil {
-			continue // anything may stand there
+			continue // any value is valid
 		} else if p.Items != nil && reflect.DeepEqual(p.Items, &jsonschema.Schema{}) {
 			continue // a list of anything
 		}
@@ -244,16 +244,16 @@ func (s *schema) mutate(t *testing.T, def string, text []byte, tried map[string]
 		object[name] = json.RawMessage("[[0]]")
 		bad, _ := json.Marshal(object)
 		if s.check(def, bad) == nil {
-			t.Errorf("%s: the schema takes a %s of %s", def, name, object[name])
+			t.Errorf("%s: the schema accepts a %s of %s", def, name, object[name])
 		}
 		object[name] = value
 	}
 }
 
-// TestSchemaTranscripts validates recorded conversations, if there are any:
-// PARLEY_TRANSCRIPTS names their directory. Answers are validated by what was asked.
-// A line that a recorded host malformed on purpose must not have been accepted: a request
-// did not succeed, any other line ended the agent.
+// TestSchemaTranscripts validates the recorded conversations in the directory
+// PARLEY_TRANSCRIPTS, if it is set; responses by their requests. A line that a recorded host
+// malformed on purpose must have been rejected: a request failed, any other line ended the
+// agent.
 func TestSchemaTranscripts(t *testing.T) {
 	dir := os.Getenv("PARLEY_TRANSCRIPTS")
 	if dir == "" {
@@ -295,7 +295,7 @@ func TestSchemaTranscripts(t *testing.T) {
 		}
 		for id, err := range wrong {
 			if refused++; taken[id] || id == "" && exit != 1 {
-				t.Errorf("%s: request %s was taken: %v", filepath.Base(file), id, err)
+				t.Errorf("%s: request %s was accepted: %v", filepath.Base(file), id, err)
 			}
 		}
 		answers += x.answers
@@ -303,8 +303,8 @@ func TestSchemaTranscripts(t *testing.T) {
 	t.Logf("%d lines of %d transcripts, with %d answers; %d are no frames, %d were refused", lines, len(files), answers, notes, refused)
 }
 
-// frame returns the frame of a recorded line. One that was not written by a JSON
-// encoder is recorded as its bytes, one that was too long as a note.
+// frame returns the frame of a recorded line. A line that no JSON encoder wrote is recorded
+// as its bytes, and one that was too long as a note.
 func frame(msg []byte) (_ []byte, ok bool) {
 	var other struct{ Raw, Note *string }
 	var members map[string]json.RawMessage

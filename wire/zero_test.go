@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// zeroIsAbsent lists the numbers that are left out if they are 0, because 0 says the
+// zeroIsAbsent lists the numbers that are left out if they are 0, because 0 means the
 // same as an absent member.
 var zeroIsAbsent = map[string]string{
 	"AgentDefinition.MaxTurns":                     "no limit",
@@ -37,9 +37,9 @@ var zeroIsAbsent = map[string]string{
 	"TaskPatch.EndTime":                            "not a time",
 }
 
-// TestNoNumberVanishes checks that a number is not left out because it happens to be 0:
-// a duration of 0 ms is a duration. Such a member is a pointer, or it is always there.
-func TestNoNumberVanishes(t *testing.T) {
+// TestZeroIsEncoded checks that a number is not left out because it happens to be 0: a
+// duration of 0 ms is a duration. Such a member is a pointer, or is always written.
+func TestZeroIsEncoded(t *testing.T) {
 	left := maps.Clone(zeroIsAbsent)
 	inspect(t, func(n ast.Node) {
 		spec, ok := n.(*ast.TypeSpec)
@@ -57,7 +57,7 @@ func TestNoNumberVanishes(t *testing.T) {
 			}
 			name := spec.Name.Name + "." + f.Names[0].Name
 			if _, ok := left[name]; !ok {
-				t.Errorf("%s is left out if it is 0: make it a pointer, or say in zeroIsAbsent why 0 means nothing", name)
+				t.Errorf("%s is left out if it is 0: make it a pointer, or add it to zeroIsAbsent with a reason", name)
 			}
 			delete(left, name)
 		}

@@ -8,26 +8,26 @@ import (
 	"unicode/utf8"
 )
 
-// Nearly all lines of an answer are stream events and assistant messages that have
-// none but the usual members, written the usual way. They are read here without a
-// tape and without reflection, in a fraction of the time. Lines with anything
-// unusual are left to decodeMessage; the fuzz targets FuzzDelta and FuzzAssistant
-// hold that the two agree.
+// The fast path: nearly all lines of an answer are stream events and assistant messages
+// that have only the usual members, written in the usual way. The fast path reads them
+// without a tape and without reflection, in a fraction of the time. It leaves all other
+// lines to decodeMessage; the fuzz targets FuzzDelta and FuzzAssistant check that the two
+// agree.
 
 // A cursor is a place in a line.
 type cursor struct {
 	line []byte
 	i    int
 	wide bool   // a string before i may have bytes beyond ASCII
-	rest string // a copy of the line from a place on, empty before [cursor.keep]
+	rest string // a copy of line[from:], empty before [cursor.keep]
 	from int
 }
 
-// valid reports whether the text before the cursor is UTF-8. Text that skip compared is.
+// valid reports whether the text before the cursor is UTF-8. The text that skip compares is.
 func (c *cursor) valid() bool { return !c.wide || utf8.Valid(c.line) }
 
-// string moves behind the string that comes next and returns it with its quotes, nil if
-// there is none.
+// string moves past the next value and returns it with its quotes, if it is a string;
+// otherwise it returns nil.
 func (c *cursor) string() (quoted []byte, marks uint8) {
 	if c.i >= len(c.line) || c.line[c.i] != '"' {
 		return nil, 0
@@ -42,7 +42,7 @@ func (c *cursor) string() (quoted []byte, marks uint8) {
 	return quoted, marks
 }
 
-// skip moves behind s if it is what comes next.
+// skip moves past s if s comes next.
 func (c *cursor) skip(s string) bool {
 	if len(c.line)-c.i < len(s) || string(c.line[c.i:c.i+len(s)]) != s {
 		return false
@@ -87,7 +87,7 @@ func (c *cursor) count() (n int64, ok bool) {
 	return n, c.i < len(c.line) && (c.line[c.i] == ',' || c.line[c.i] == '}')
 }
 
-// item takes any value apart, which is inside of depth others, and calls f with it.
+// item scans any value, at a nesting depth, and calls f with it.
 func (c *cursor) item(depth int, f func(x item) bool) bool {
 	d := docs.Get().(*doc)
 	defer d.release()
@@ -101,12 +101,12 @@ func (c *cursor) item(depth int, f func(x item) bool) bool {
 	return f(d.root())
 }
 
-// members reads the rest of an object, whose opening brace is behind us, calling
-// member with the place of each name among labels. A name that is not there ends
-// it, and so does one that comes twice.
+// members reads the rest of an object after its opening brace. It calls member with the
+// index of each name among labels, and gives up at a name that is not among them or that
+// occurs twice.
 func (c *cursor) members(labels []string, member func(k int) bool) (seen uint, ok bool) {
 	for at := 0; ; {
-		k, left := at, len(labels) // most come in the order in which they are listed
+		k, left := at, len(labels) // most members come in the order of labels
 		for ; left > 0; left-- {
 			if k == len(labels) {
 				k = 0
@@ -130,7 +130,7 @@ func (c *cursor) members(labels []string, member func(k int) bool) (seen uint, o
 	}
 }
 
-// The members that the short ways know, in the order of the official CLI.
+// The members that the fast path knows, in the order of the official CLI.
 var (
 	eventLabels     = []string{`"session_id":`, `"parent_tool_use_id":`, `"uuid":`, `"api_message_id":`, `"timestamp":`}
 	assistantLabels = []string{`"parent_tool_use_id":`, `"session_id":`, `"uuid":`, `"request_id":`, `"timestamp":`}
@@ -141,7 +141,7 @@ var (
 	cacheLabels = []string{`"ephemeral_5m_input_tokens":`, `"ephemeral_1h_input_tokens":`}
 )
 
-// keep copies the rest of the line at once: the strings in it share that copy.
+// keep copies the rest of the line once: the strings in it share that copy.
 func (c *cursor) keep() { c.rest, c.from = string(c.line[c.i:]), c.i }
 
 // set sets dst, and reports true.
@@ -165,8 +165,8 @@ func (c *cursor) copyQuoted(dst *string) bool {
 }
 
 // A Decoder decodes the lines of one stream, as [Decode] does. Stream events share strings
-// that repeat from line to line, such as the session id, and memory with those that follow
-// them closely: one that is kept can keep up to 15 others in memory. The zero value is ready
+// that repeat from line to line, such as the session id. In a backlog they also share memory:
+// an event that the caller retains can keep up to 15 others in memory. The zero value is ready
 // to use. A Decoder is not safe for concurrent use.
 type Decoder struct {
 	session, message string // of the last stream event
@@ -175,11 +175,11 @@ type Decoder struct {
 	text             strings.Builder
 }
 
-// together is how many stream events a [Decoder] puts into one piece of memory at most.
+// together is the most stream events that a [Decoder] puts into one block of memory.
 const together = 16
 
-// copyBytes returns a copy of b that has no room behind it, in a piece of memory with room for
-// ahead times as much.
+// copyBytes returns a copy of b without spare capacity, in a block of memory for ahead times as
+// many bytes.
 func (d *Decoder) copyBytes(b []byte, ahead int) []byte {
 	if cap(d.raw)-len(d.raw) < len(b) {
 		d.raw = make([]byte, 0, len(b)*ahead)
@@ -189,14 +189,14 @@ func (d *Decoder) copyBytes(b []byte, ahead int) []byte {
 	return d.raw[n:len(d.raw):len(d.raw)]
 }
 
-// string returns b as a string, which [Decoder.room] has made room for.
+// string returns b as a string, in the memory that [Decoder.room] allocated.
 func (d *Decoder) string(b []byte) string {
 	n := d.text.Len()
 	d.text.Write(b)
 	return d.text.String()[n:]
 }
 
-// room makes room for strings of n bytes, and for ahead times as much.
+// room allocates memory for strings of n bytes, ahead times, unless there is enough left.
 func (d *Decoder) room(n, ahead int) {
 	if d.text.Cap()-d.text.Len() < n {
 		d.text.Reset()
@@ -204,8 +204,8 @@ func (d *Decoder) room(n, ahead int) {
 	}
 }
 
-// delta reads a stream event; nil means that the line is not a usual one. See
-// [Decoder.Decode] for more.
+// delta reads a stream event. It returns nil for an unusual line. [Decoder.Decode] explains
+// more.
 func (d *Decoder) delta(line []byte, more int) *StreamEvent {
 	c := cursor{line: line}
 	if !c.skip(`{"type":"stream_event","event":`) || c.i >= len(line) || line[c.i] != '{' {
@@ -268,7 +268,7 @@ func (d *Decoder) delta(line []byte, more int) *StreamEvent {
 	return e
 }
 
-// How the API begins an event that adds text.
+// The beginning of an event that adds text, as the API writes it.
 const deltaType, deltaText = `{"type":"content_block_delta","index":`, `,"delta":{"type":"text_delta","text":`
 
 // plainDelta moves past an event that only adds text.
@@ -285,7 +285,7 @@ func (c *cursor) plainDelta() bool {
 	return false
 }
 
-// An answer is what most assistant messages consist of, in one piece.
+// An answer holds all parts of a usual assistant message in one allocation.
 type answer struct {
 	Assistant
 	usage  Usage
@@ -295,8 +295,7 @@ type answer struct {
 	nulls  [4][4]byte // of members that are null
 }
 
-// decodeAssistant reads an assistant message; nil means that the line is not a usual
-// one.
+// decodeAssistant reads an assistant message. It returns nil for an unusual line.
 func decodeAssistant(line []byte) *Assistant {
 	c := cursor{line: line}
 	if !c.skip(`{"type":"assistant","message":{`) {
@@ -372,7 +371,7 @@ func (c *cursor) message(a *answer) bool {
 	return ok && seen&required == required
 }
 
-// content reads a list of blocks; one text block is the usual.
+// content reads a list of blocks, usually a single text block.
 func (c *cursor) content(a *answer) bool {
 	start := c.i
 	if c.skip(`[{"type":"text","text":`) {

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzDelta compares the short way to read a stream event with the usual one: where
-// the short way gives something, the usual one gives the same.
+// FuzzDelta compares the fast path for stream events with the slow one: if the fast path
+// returns a message, the slow one returns the same.
 func FuzzDelta(f *testing.F) {
 	const event = `{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}`
 	for _, rest := range []string{
@@ -38,9 +38,9 @@ func FuzzDelta(f *testing.F) {
 			t.Fatalf("a stream event was read from %q, which is not UTF-8", line)
 		}
 		var d Decoder
-		for more := 2; more >= 0; more-- { // in memory that they share
+		for more := 2; more >= 0; more-- { // in shared memory
 			if m := d.delta(line, more); !reflect.DeepEqual(m, short) {
-				t.Fatalf("%q\n alone %#v\n among others %#v", line, short, m)
+				t.Fatalf("%q\n alone %#v\n in shared memory %#v", line, short, m)
 			}
 		}
 		parts, err := scan(line)
@@ -49,13 +49,13 @@ func FuzzDelta(f *testing.F) {
 		}
 		defer parts.release()
 		if usual := decodeMessage(parts.root()); !reflect.DeepEqual(usual, Message(short)) {
-			t.Fatalf("%q\n short %#v\n usual %#v", line, short, usual)
+			t.Fatalf("%q\n fast %#v\n slow %#v", line, short, usual)
 		}
 	})
 }
 
-// Events that share memory stay as they are when others are decoded, and when one of them
-// is changed in place or appended to.
+// An event that shares memory does not change when others are decoded, changed in place or
+// appended to.
 func TestDecoderKeepsEventsApart(t *testing.T) {
 	line := func(i int) []byte {
 		session, message := "s", "m"
@@ -86,7 +86,7 @@ func TestDecoderKeepsEventsApart(t *testing.T) {
 	}
 }
 
-// Decoding stream events of a backlog allocates much less than once for each of them.
+// Decoding a backlog of stream events allocates much less than once for each event.
 func TestDecoderSharesMemory(t *testing.T) {
 	line := []byte(`{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"é"}},"session_id":"s","parent_tool_use_id":null,"uuid":"a35c3d0c"}`)
 	var d Decoder
@@ -98,7 +98,7 @@ func TestDecoderSharesMemory(t *testing.T) {
 	}
 }
 
-// FuzzAssistant does so for assistant messages.
+// FuzzAssistant is FuzzDelta for assistant messages.
 func FuzzAssistant(f *testing.F) {
 	const (
 		message = `{"model":"m","id":"i","type":"message","role":"assistant","content":[{"type":"text","text":"a"}],"stop_reason":null,"stop_sequence":null,`
@@ -159,14 +159,14 @@ func FuzzAssistant(f *testing.F) {
 		}
 		defer d.release()
 		if usual := decodeMessage(d.root()); !reflect.DeepEqual(usual, Message(short)) {
-			t.Fatalf("%q\n short %#v\n usual %#v", line, short, usual)
+			t.Fatalf("%q\n fast %#v\n slow %#v", line, short, usual)
 		}
 	})
 }
 
-// TestShortWay shows that the lines of the official CLI are read the short way, which the fuzz targets
-// cannot: they accept that it gives nothing. What is unusual is left to decodeMessage.
-func TestShortWay(t *testing.T) {
+// TestUsualLinesTakeTheFastPath checks that the fast path reads the lines of the official CLI, and leaves
+// unusual ones to decodeMessage. The fuzz targets accept a fast path that reads nothing.
+func TestUsualLinesTakeTheFastPath(t *testing.T) {
 	const (
 		delta = `{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}},` +
 			`"session_id":"s","parent_tool_use_id":null,"uuid":"u","api_message_id":"m","timestamp":"2026"}`
@@ -178,7 +178,7 @@ func TestShortWay(t *testing.T) {
 	)
 	for _, c := range []struct {
 		line, old, new string
-		short          bool
+		fast           bool
 	}{
 		{delta, ``, ``, true},
 		{delta, `"index":0`, `"index":12`, true},
@@ -217,20 +217,20 @@ func TestShortWay(t *testing.T) {
 		if a := decodeAssistant([]byte(line)); a != nil {
 			got = a
 		}
-		if (got != nil) != c.short {
-			t.Errorf("%s\nis read the short way: %v, want %v", line, got != nil, c.short)
+		if (got != nil) != c.fast {
+			t.Errorf("%s\ntakes the fast path: %v, want %v", line, got != nil, c.fast)
 		}
 		if d, err := scan([]byte(line)); got != nil && err == nil {
-			if usual := decodeMessage(d.root()); !reflect.DeepEqual(usual, got) {
-				t.Errorf("%s\n short %#v\n usual %#v", line, got, usual)
+			if slow := decodeMessage(d.root()); !reflect.DeepEqual(slow, got) {
+				t.Errorf("%s\n fast %#v\n slow %#v", line, got, slow)
 			}
 			d.release()
 		}
 	}
 }
 
-// TestShortUsage shows that usual numbers need no reflection, and that others are not read as usual ones.
-func TestShortUsage(t *testing.T) {
+// TestUsualUsageTakesTheFastPath checks that the fast path reads usual numbers and rejects all others.
+func TestUsualUsageTakesTheFastPath(t *testing.T) {
 	for text, want := range map[string]bool{
 		"0,": true, "7}": true, "10,": true, "123456789012345678,": true,
 		"": false, ",": false, "7": false, "07,": false, "1234567890123456789,": false, "1.0,": false, "1e3,": false, "-1,": false, "1]": false, "1 ,": false,
@@ -247,6 +247,6 @@ func TestShortUsage(t *testing.T) {
 	}
 	c = cursor{line: []byte(`{"ephemeral_1h_input_tokens":5}`)}
 	if c.cache(&got) {
-		t.Error("half of the members are all of them")
+		t.Error("cache accepted an object without ephemeral_5m_input_tokens")
 	}
 }
