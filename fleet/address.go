@@ -28,7 +28,7 @@ func (cfg ServerConfig) setAddresses(opts *server.Options) (err error) {
 	if len(cfg.Routes) != 3 {
 		return fmt.Errorf("fleet: a cluster has three nodes, and %d are given: two have no majority when one is down, so use one or three", len(cfg.Routes))
 	}
-	if cfg.Listen == "" { // NATS starts routes only once it listens for clients
+	if cfg.Listen == "" { // NATS starts routes only after it listens for clients
 		opts.DontListen, opts.Host, opts.Port = false, "127.0.0.1", server.RANDOM_PORT
 	}
 	c := &opts.Cluster
@@ -53,7 +53,7 @@ func (cfg ServerConfig) setAddresses(opts *server.Options) (err error) {
 }
 
 // canListen returns an error if a server cannot listen on one of these addresses; empty ones are skipped. NATS itself
-// tries for 30 seconds and does not say why.
+// tries for 30 seconds and does not report why it fails.
 func canListen(addresses ...string) error {
 	for _, a := range addresses {
 		if a == "" {

@@ -51,14 +51,14 @@ type Backend struct {
 	state           jetstream.KeyValue // see stateKV
 
 	mu    sync.Mutex
-	tails map[string]tail // the ends of logs, as far as this process knows
+	tails map[string]tail // the ends of logs that this process has seen
 	began map[string]*hub.Created
 	index *index // of all sessions; nil until it is needed
 
 	beat    beat
 	metrics Metrics
 
-	link atomic.Int64 // how long the link to the server takes, there and back, in nanoseconds; 0 until it was too slow
+	link atomic.Int64 // the round trip to the server in nanoseconds; 0 until the link was too slow
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -108,7 +108,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	if cfg.Lease < time.Second {
 		return nil, fmt.Errorf("fleet: a lease of %v is too short: use at least 1s, and 15s with three nodes", cfg.Lease)
 	}
-	if strings.Contains(cfg.Worker, "/") { // it would belong to a tenant
+	if strings.Contains(cfg.Worker, "/") { // such a name belongs to a tenant
 		return nil, fmt.Errorf("fleet: the name %q of this process must not contain a slash", cfg.Worker)
 	}
 	js, err := jetstream.New(cfg.Conn)
@@ -157,12 +157,12 @@ func (b *Backend) createStreams(ctx context.Context) error {
 			Compression: jetstream.NoCompression, AllowDirect: true, Duplicates: 2 * time.Minute,
 			RePublish: &jetstream.RePublish{Source: n + "." + kind + ".>", Destination: n + ".live." + kind + ".>"},
 		}
-		if kind == workStream { // a session is in it once, since it was first woken
+		if kind == workStream { // it has one message for each session, from when the session was first woken
 			cfg.MaxMsgsPerSubject, cfg.Discard, cfg.DiscardNewPerSubject = 1, jetstream.DiscardNew, true
 		}
 		if err := b.create(ctx, func(ctx context.Context) error {
 			_, err := b.js.CreateStream(ctx, cfg)
-			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // its number of replicas differs: a fleet changes that only on purpose
+			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // it exists with another configuration: keep its replicas
 				err = b.uncompress(ctx, cfg.Name)
 			}
 			return err
@@ -200,9 +200,9 @@ func (b *Backend) createStreams(ctx context.Context) error {
 	})
 }
 
-// uncompress ends the compression of a stream that an earlier version created. NATS 2.15.2 damages compressed streams: a
-// server that was killed cuts the end off its copy when it starts again, compresses the file meanwhile, and then adds
-// messages to it that are not compressed. At its next start it cannot read the file.
+// uncompress ends the compression of a stream that an earlier version created. NATS 2.15.2 damages compressed streams: when
+// a server that was killed starts again, it truncates its copy, compresses the file, and then appends messages that are not
+// compressed. At its next start it cannot read the file.
 func (b *Backend) uncompress(ctx context.Context, stream string) error {
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
@@ -223,8 +223,8 @@ func (b *Backend) create(ctx context.Context, f func(context.Context) error) err
 	return b.retry(ctx, 5*time.Second, f)
 }
 
-// retry retries f, which may take a time for each try, until it succeeds. A request to a leader that has just died gets
-// no answer, so that time delays everything that waits for the next leader. On a slow link each try may take longer.
+// retry retries f until it succeeds, with a time limit for each try. A request to a leader that has just died gets no
+// answer, so the limit delays everything that waits for the next leader. On a slow link the limit is longer.
 func (b *Backend) retry(ctx context.Context, each time.Duration, f func(context.Context) error) error {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		try, cancel := context.WithTimeout(ctx, b.patience(each))

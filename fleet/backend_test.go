@@ -22,7 +22,7 @@ var (
 	fleets    atomic.Int64
 )
 
-// place returns a function that opens backends of one fleet, as processes would.
+// place returns a function that opens backends of one fleet, each like a process of its own.
 func place(t testing.TB) func() *Backend {
 	s, err := oneServer()
 	if err != nil {
@@ -90,7 +90,7 @@ func TestBackend(t *testing.T) {
 	})
 }
 
-// TestClosedBackendStartsNothing checks that nothing starts in a backend that is closed, because nobody would
+// TestClosedBackendStartsNothing checks that a closed backend starts nothing, because nothing would
 // end it.
 func TestClosedBackendStartsNothing(t *testing.T) {
 	t.Parallel()

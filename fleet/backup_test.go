@@ -12,7 +12,7 @@ import (
 )
 
 // A restored backup has the same journals, inboxes, large entries, work and limits. A prompt that was accepted
-// and not started gets its turn there. A fleet with sessions is not changed.
+// but not started gets its turn in the new fleet. Restore does not change a fleet with sessions.
 func TestBackupIsRestored(t *testing.T) {
 	t.Parallel()
 	b := place(t)()
@@ -32,7 +32,7 @@ func TestBackupIsRestored(t *testing.T) {
 		return b
 	}
 	gateway := newCrew(t, b, 0, "")
-	s := gateway.begin(t) // nobody runs it
+	s := gateway.begin(t) // no worker runs it
 	big := hub.Entry{Kind: hub.KindRecord, Log: "x", Data: []byte(`"` + strings.Repeat("x", 300<<10) + `"`)}
 	err = errors.Join(
 		b.Append(t.Context(), s.ID(), hub.AnyNumber, []hub.Entry{big}),

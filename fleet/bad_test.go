@@ -16,9 +16,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// When the disk is full, an append fails with an error that says so. Everything that was acknowledged is there, and
-// the work goes on when there is room again.
-func TestFullDisk(t *testing.T) {
+// When the disk is full, an append fails with an error that gives the reason. Everything that was acknowledged is
+// stored, and work continues when there is space again.
+func TestFullDiskLosesNothingAcknowledged(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", dir).CombinedOutput(); err != nil {
 		t.Skipf("a small disk cannot be made here: %v: %s", err, out)
@@ -55,7 +55,7 @@ func TestFullDisk(t *testing.T) {
 	if out, err := exec.Command("mount", "-o", "remount,size=64m", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// The server looks at the size of its disk when it starts.
+	// The server reads the size of its disk when it starts.
 	b.Close()
 	stop(s)
 	if s, err = StartServer(ServerConfig{Name: "small", Dir: filepath.Join(dir, "nats")}); err != nil {
@@ -66,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	defer b.Close()
 	got := uint64(len(journal(t, b, id)))
-	if got != n && got != n+1 { // nothing is known about the one that failed
+	if got != n && got != n+1 { // the append that failed may have been stored
 		t.Errorf("the journal has %d entries, and %d were acknowledged", got, n)
 	}
 	if err := b.Append(t.Context(), id, got, hubtest.Entries(got, 1)); err != nil {
@@ -84,9 +84,9 @@ func noise(n uint64) []byte {
 	return b
 }
 
-// When the majority of the nodes is gone, nothing is accepted, and the error says so. Everything that was acknowledged
-// is there when they are back.
-func TestLostMajority(t *testing.T) {
+// Without a majority of the nodes, nothing is accepted, and the error gives the reason. Everything that was acknowledged
+// is stored when they are back.
+func TestLostMajorityLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	dir, routes := t.TempDir(), freeAddresses(3)
 	start := func(i int) (srv interface {
@@ -154,9 +154,9 @@ func TestLostMajority(t *testing.T) {
 	}
 }
 
-// What a newer version stores does not stop an older one: entries of an unknown kind, members that it does not know, in
-// the journal, in leases and in what workers tell about themselves.
-func TestOlderWorkerAmongNewerOnes(t *testing.T) {
+// An older version ignores data of a newer one: entries of an unknown kind, and unknown members in the journal, in leases
+// and in the information of workers.
+func TestOlderWorkerIgnoresNewerData(t *testing.T) {
 	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
@@ -174,7 +174,7 @@ func TestOlderWorkerAmongNewerOnes(t *testing.T) {
 	if err := b.Append(t.Context(), id, 1, future); err != nil {
 		t.Fatal(err)
 	}
-	// A worker of a newer version that has died holds the session, and one that lives says more about itself.
+	// A dead worker of a newer version holds the session, and a live one publishes more information.
 	if _, err := b.leases.Create(t.Context(), id, []byte(`{"id":"gone","name":"new","shard":7,"v":2}`)); err != nil {
 		t.Fatal(err)
 	}

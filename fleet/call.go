@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// The headers of calls: the session of a request, and why a response holds no data.
+// The headers of calls: the session of a request, and the reason why a response has no data.
 const (
 	headerSession = "Parley-Session"
 	headerFailed  = "Parley-Failed"
@@ -61,7 +61,7 @@ func (b *Backend) Answer(ctx context.Context, answer func(context.Context, strin
 	return nil
 }
 
-// response returns the message with which a call is answered.
+// response returns the message that answers a call.
 func (b *Backend) response(ctx context.Context, data []byte, err error) *nats.Msg {
 	if err == nil {
 		data, err = b.wrapCall(ctx, data)
@@ -75,7 +75,7 @@ func (b *Backend) response(ctx context.Context, data []byte, err error) *nats.Ms
 	return newMsg("", data)
 }
 
-// wrapCall returns data as a message can hold it: large data goes to the object store.
+// wrapCall returns data in a form that fits into a message: large data goes to the object store.
 func (b *Backend) wrapCall(ctx context.Context, data []byte) ([]byte, error) {
 	if len(data) <= maxMessage {
 		return data, nil
@@ -83,7 +83,7 @@ func (b *Backend) wrapCall(ctx context.Context, data []byte) ([]byte, error) {
 	return b.putBlob(ctx, "call-"+nuid.Next(), data)
 }
 
-// unwrapCall returns what wrapCall was given, and removes the object. Each message is unwrapped once.
+// unwrapCall returns the data that was passed to wrapCall, and removes the object. Each message is unwrapped once.
 func (b *Backend) unwrapCall(ctx context.Context, line []byte) ([]byte, error) {
 	data, err := b.resolve(ctx, line)
 	if err == nil && len(line) > 0 && line[0] == blobMark {
@@ -105,14 +105,14 @@ func (b *Backend) Call(ctx context.Context, id string, request []byte) ([]byte, 
 			return nil, err
 		}
 		for _, p := range processes {
-			data, err := b.wrapCall(ctx, request) // for each process: the first one may remove it and be unable to run the session
+			data, err := b.wrapCall(ctx, request) // once for each process: one that cannot run the session may remove the object
 			if err != nil {
 				return nil, err
 			}
 			m := newMsg(b.callSubject(p), data, headerSession, id)
 			resp, err := b.nc.RequestMsgWithContext(ctx, m)
 			switch {
-			case errors.Is(err, nats.ErrNoResponders): // it has just died
+			case errors.Is(err, nats.ErrNoResponders): // the process has just died
 			case ctx.Err() != nil:
 				return nil, context.Cause(ctx)
 			case err != nil:
@@ -133,8 +133,8 @@ func (b *Backend) Call(ctx context.Context, id string, request []byte) ([]byte, 
 	}
 }
 
-// canRun returns the process that runs a session, or else those with slots, the least busy first:
-// how many they have announced may be outdated.
+// canRun returns the process that runs a session, or else all processes that have slots, the least busy first. It
+// includes full ones, because their announcements may be outdated.
 func (b *Backend) canRun(ctx context.Context, id string) (processes []string, err error) {
 	e, err := b.leases.Get(ctx, id)
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 // Export writes the conversation of a session to a file that [Import], [session.Import] and "parley sessions import" read.
 func Export(ctx context.Context, b *Backend, id string, w io.Writer) error {
 	var copied session.Memory
-	current := "" // the conversation; another one began if it was cleared
+	current := "" // the conversation; /clear begins another one
 	for e, err := range b.Read(ctx, id, 0, false) {
 		if err != nil {
 			return fmt.Errorf("fleet: the session %s cannot be read: %w", id, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A session goes from a fleet to files and from there to another fleet, where it continues with the same records, those
-// over 256 KB included.
+// A session moves from a fleet to files and from there to another fleet, where it continues with the same records,
+// including those over 256 KB.
 func TestSessionMovesToFilesAndBack(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, place(t)(), 4, "")
@@ -79,10 +79,10 @@ func TestSessionMovesToFilesAndBack(t *testing.T) {
 }
 
 // A session that does not exist, or has no conversation yet, is not exported.
-func TestNothingToExport(t *testing.T) {
+func TestSessionWithoutConversationIsNotExported(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, place(t)(), 0, "")
-	s := c.begin(t) // nobody runs it
+	s := c.begin(t) // no worker runs it
 	for _, id := range []string{s.ID(), session.NewID()} {
 		if err := Export(t.Context(), c.b, id, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "no conversation yet") {
 			t.Errorf("the error is %v", err)
@@ -90,12 +90,12 @@ func TestNothingToExport(t *testing.T) {
 	}
 }
 
-// A killLink is a connection to the server that ends when the process would store the last message of several.
+// A killLink is a connection to the server that breaks after a number of messages.
 type killLink struct {
 	s       *server.Server
 	subject string
-	left    int    // how many messages it still passes on
-	cut     func() // as if the process was killed
+	left    int    // how many messages still pass
+	cut     func() // simulates the end of the process
 }
 
 // InProcessConn implements [nats.InProcessConnProvider].
@@ -120,8 +120,8 @@ func (c *killConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// An import that was killed after any of its messages leaves no session, and the next one adds the whole.
-func TestKilledImport(t *testing.T) {
+// An import that was killed after any of its messages leaves no session, and the next one adds all of it.
+func TestKilledImportLeavesNoSession(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, place(t)(), 4, "")
 	s := c.begin(t)
@@ -143,7 +143,7 @@ func TestKilledImport(t *testing.T) {
 	}
 	open := place(t)
 	b := open()
-	for left := range 3 { // it has more messages
+	for left := range 3 { // an import has more messages than that
 		l := &killLink{s: srv, subject: b.logSubject(s.ID()), left: left}
 		nc, err := nats.Connect("", nats.InProcessServer(l))
 		if err != nil {
@@ -195,13 +195,13 @@ func TestKilledImport(t *testing.T) {
 	}
 }
 
-// Of two imports of one session at the same time, one fails, and the other one adds the whole.
+// Of two simultaneous imports of one session, one fails, and the other one adds all of it.
 func TestImportIsFenced(t *testing.T) {
 	t.Parallel()
 	open, id := place(t), session.NewID()
 	one, two := open(), open()
 	record := []hub.Entry{{Kind: hub.KindRecord, Log: session.Key{Project: "p", Session: id}.String(), Data: json.RawMessage(`{}`)}}
-	if err := one.Append(t.Context(), id, 0, record); err != nil { // what it has stored so far
+	if err := one.Append(t.Context(), id, 0, record); err != nil { // the first message of an import
 		t.Fatal(err)
 	}
 	before, _ := one.knownTail(id)

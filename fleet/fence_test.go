@@ -18,7 +18,7 @@ import (
 )
 
 // A process that died has no connection: its sessions can be taken over long before its
-// entry expires, and it is notified if it is alive after all.
+// entry expires. If it is alive after all, it is notified.
 func TestLeaseOfDeadProcessIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	open, id := place(t), session.NewID()
@@ -35,7 +35,7 @@ func TestLeaseOfDeadProcessIsTakenAtOnce(t *testing.T) {
 	if n := two.Metrics().Takeovers.Load(); n != 1 {
 		t.Errorf("%d takeovers, want 1", n)
 	}
-	l.Close() // which must not touch the lease of the other
+	l.Close() // must not release the lease of the other process
 	three := open()
 	if _, err := three.Lease(t.Context(), id); !errors.Is(err, hub.ErrLocked) {
 		t.Errorf("a third process: %v, want ErrLocked", err)
@@ -44,7 +44,7 @@ func TestLeaseOfDeadProcessIsTakenAtOnce(t *testing.T) {
 }
 
 // A holder whose session was taken over is notified, and so is one whose entry expired.
-func TestLeaseIsLost(t *testing.T) {
+func TestHolderIsNotifiedOfALostLease(t *testing.T) {
 	open, x, y := place(t), session.NewID(), session.NewID()
 	one, two := open(), open()
 	lx, err := one.Lease(t.Context(), x)
@@ -64,7 +64,7 @@ func TestLeaseIsLost(t *testing.T) {
 	}
 	one.beat.loseAll()
 	<-ly.Lost()
-	lx.Close() // which gives it up, as nobody has taken it
+	lx.Close() // releases it, because nobody has taken it
 	if free, err := two.Lease(t.Context(), x); err != nil {
 		t.Errorf("after a lost lease was closed: %v", err)
 	} else {
@@ -81,7 +81,7 @@ func TestLeaseIsLost(t *testing.T) {
 }
 
 // An append whose answer was lost is repeated, and counts once.
-func TestAppendThatLandedCountsOnce(t *testing.T) {
+func TestAppendWithLostAnswerCountsOnce(t *testing.T) {
 	open, id := place(t), session.NewID()
 	b := open()
 	if err := b.Append(t.Context(), id, 0, hubtest.Entries(0, 1)); err != nil {
@@ -116,8 +116,8 @@ func TestAppendThatLandedCountsOnce(t *testing.T) {
 	}
 }
 
-// Large entries and items are objects, which are removed with their session, and by a fenced
-// writer.
+// Large entries and items are objects. They are removed with their session, and by a writer that was
+// fenced.
 func TestLargeEntriesAreObjects(t *testing.T) {
 	t.Parallel()
 	open, id := place(t), session.NewID()
@@ -201,9 +201,9 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// TestOneLeaseInAProcess checks that a process does not take a lease that another of its goroutines
-// is just taking.
-func TestOneLeaseInAProcess(t *testing.T) {
+// TestGoroutinesDoNotShareALease checks that a goroutine does not get a lease that another one of the same
+// process is acquiring.
+func TestGoroutinesDoNotShareALease(t *testing.T) {
 	one := place(t)()
 	for range 20 {
 		id := session.NewID()
@@ -227,14 +227,13 @@ func TestOneLeaseInAProcess(t *testing.T) {
 	}
 }
 
-// A server that cannot store a message yet says so, with an error that means: repeat the same bytes. The message is stored
-// once.
+// If a server cannot store a message yet, its error requests the same bytes again. The message is stored once.
 func TestSameBytesAreRepeated(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{codeInFlight, codeInProcess} {
 		target, id := place(t)(), session.NewID()
 		b, near := place(t)(), target.nc
-		// The messages of b pass here. The first ones are not stored.
+		// The messages of b pass through here. The first ones are not stored.
 		var tries []string
 		sub, err := near.Subscribe(b.cfg.Name+"near."+logStream+".*", func(m *nats.Msg) {
 			reply := m.Reply

@@ -28,7 +28,7 @@ func (s *stored) number(name string) uint64 {
 	return n
 }
 
-// A getRequest requests messages. Only some of its members can be combined.
+// A getRequest is a request for messages. Only some of its members can be combined.
 type getRequest struct {
 	Seq      uint64 `json:"seq,omitempty"`
 	LastFor  string `json:"last_by_subj,omitempty"`
@@ -90,7 +90,7 @@ const (
 )
 
 // directGet requests messages of a subject, from a sequence on, from any server that has the
-// stream. It returns none if that server, which may lag behind the leader, has none.
+// stream. That server may lag behind the leader; if it has none, directGet returns none.
 func (b *Backend) directGet(ctx context.Context, kind, subject string, from uint64, count int) ([]*stored, error) {
 	return b.direct(ctx, b.stream(kind), getRequest{Seq: max(from, 1), NextFor: subject, Batch: count, MaxBytes: batchBytes})
 }
@@ -164,14 +164,14 @@ func lastSent(m *nats.Msg) uint64 {
 	return n
 }
 
-// each calls f with the messages of a subject with sequences from through to, in order, until f
+// each calls f with the messages of a subject with the sequences from "from" to "to", in order, until f
 // returns false. The message with the sequence to exists, so each waits for servers that lag.
 func (b *Backend) each(ctx context.Context, kind, subject string, from, to uint64, f func(*stored) (bool, error)) (goOn bool, err error) {
 	return b.eachOf(ctx, kind, subject, from, to, nil, f)
 }
 
-// ends requests the last message of a reading from the leader, and at the same time some of the first ones, if it has
-// not started and begins with them.
+// ends requests the last message of a reading from the leader. If the reading has not started and begins at the first
+// message, ends requests some of the first messages at the same time.
 func (b *Backend) ends(ctx context.Context, r *reading, started bool) (last *stored, first []*stored, err error) {
 	var reading sync.WaitGroup
 	if !started && r.from == 0 {
@@ -182,10 +182,10 @@ func (b *Backend) ends(ctx context.Context, r *reading, started bool) (last *sto
 	return last, first, err
 }
 
-// firstCount is how many messages a reader requests first: most need few.
+// firstCount is how many messages a reader requests first: most readers need few.
 const firstCount = 16
 
-// eachOf is each for a caller that has requested the first messages.
+// eachOf is each for a caller that has already requested the first messages.
 func (b *Backend) eachOf(ctx context.Context, kind, subject string, from, to uint64, all []*stored, f func(*stored) (bool, error)) (goOn bool, err error) {
 	count := firstCount
 	for from <= to {
@@ -220,9 +220,9 @@ func (b *Backend) eachOf(ctx context.Context, kind, subject string, from, to uin
 	return true, nil
 }
 
-// next requests the first message of a subject from a sequence on. The message with the sequence to exists, so next waits
-// while servers answer that do not have it: a leader that was cut off answers for up to 20 seconds after another was
-// elected. It returns nil if the messages were removed.
+// next requests the first message of a subject from a sequence on. The message with the sequence to exists, so next retries
+// while servers answer that lag: a leader that was cut off answers for up to 20 seconds after another one was elected. It
+// returns nil if the messages were removed.
 func (b *Backend) next(ctx context.Context, kind, subject string, from, to uint64) (m *stored, err error) {
 	err = b.untilCurrent(ctx, func(ctx context.Context) (current bool, err error) {
 		if m, err = b.leaderGet(ctx, kind, getRequest{Seq: from, NextFor: subject}); err != nil || m != nil {
@@ -233,8 +233,8 @@ func (b *Backend) next(ctx context.Context, kind, subject string, from, to uint6
 	return m, err
 }
 
-// removed reports whether a subject has no messages any more, according to a server that has the message with the sequence
-// to or did have it.
+// removed reports whether all messages of a subject were removed, according to a server that has or had the message with
+// the sequence to.
 func (b *Backend) removed(ctx context.Context, kind, subject string, to uint64) (bool, error) {
 	var info struct {
 		State struct {

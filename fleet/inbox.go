@@ -56,8 +56,8 @@ func (b *Backend) Put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 	return stored, err
 }
 
-// PutAndWake implements [hub.Waker]. It records that the session has work to do before, in case this process dies, and
-// waits for that only after: a worker may rest in between.
+// PutAndWake implements [hub.Waker]. It first records without waiting that the session has work to do, in case this process
+// dies. After the item is stored it records that again and waits, because a worker may have let the session rest meanwhile.
 func (b *Backend) PutAndWake(ctx context.Context, id string, item hub.Item) (hub.Item, error) {
 	if err := hub.CheckID(id); err != nil {
 		return hub.Item{}, err
@@ -106,7 +106,7 @@ func (b *Backend) put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 		case errors.As(err, &wrong):
 		case err != nil:
 			return hub.Item{}, err
-		case duplicate && try > 10: // it was just removed with its session
+		case duplicate && try > 10: // the item was just removed with its session
 			name = subject + "." + number(t.seq)
 		case duplicate:
 		default:
@@ -120,9 +120,9 @@ func (b *Backend) put(ctx context.Context, id string, item hub.Item) (hub.Item, 
 	}
 }
 
-// RestBehind implements [hub.Rester]. It shows that nothing was added by storing something at the end, which only the
-// current leader can do: an empty message in the journal, and an item without a key in the inbox. Both are stored after the
-// mark was removed, so whoever adds something later sets it again.
+// RestBehind implements [hub.Rester]. To prove that nothing was added, it stores something at both ends, which only the
+// current leader can do: an empty message in the journal, and an item without a key in the inbox. It does so after it
+// removed the mark for work, so a process that adds something later sets the mark again.
 func (b *Backend) RestBehind(ctx context.Context, id string, n, item uint64) (bool, error) {
 	if err := b.Rest(ctx, id); err != nil {
 		return false, err
@@ -134,7 +134,7 @@ func (b *Backend) RestBehind(ctx context.Context, id string, n, item uint64) (bo
 	return rests, err
 }
 
-// endsAt reports whether a journal ends with a number, which may be [hub.AnyNumber], and an inbox has no items after one.
+// endsAt reports whether a journal ends with the entry n, which may be [hub.AnyNumber], and an inbox with an item.
 func (b *Backend) endsAt(ctx context.Context, id string, n, item uint64) (yes bool, err error) {
 	if n != hub.AnyNumber {
 		err := b.appendChunk(ctx, id, n, chunk{}, 0, nuid.Next())
@@ -162,11 +162,11 @@ func (b *Backend) endsAt(ctx context.Context, id string, n, item uint64) (yes bo
 	return yes, err
 }
 
-// endToken is the part of a subject for the end of an inbox. It is no hash of a key.
+// endToken is the part of a subject for the end of an inbox. It differs from the hash of every key.
 const endToken = "end"
 
 // wakeLater records that a session has work to do, without waiting. The sender of the item has
-// recorded it before, but a worker that rested in between must be notified again.
+// already recorded that, but the session may have come to rest since.
 func (b *Backend) wakeLater(id string) {
 	if id != hub.SchedulesID { // its owner never rests
 		b.nc.PublishMsg(b.workMsg(b.ctx, id))
@@ -182,7 +182,7 @@ func (b *Backend) Inbox(ctx context.Context, id string, after uint64, follow boo
 		}
 		if err == nil {
 			first := after
-			if first > 0 { // else there is nothing to search for
+			if first > 0 { // otherwise there is nothing to search for
 				first++
 			}
 			err = b.follow(ctx, follow, &reading{

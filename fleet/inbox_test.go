@@ -8,7 +8,7 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A prompt takes few messages to the server, and few of them wait for each other: each wait delays its acceptance.
+// Accepting a prompt takes few requests, and few of them wait for others, because each wait delays it.
 func TestPromptTakesFewRequests(t *testing.T) {
 	open := place(t)
 	gateway := newCrew(t, open(), 0, "")
@@ -17,7 +17,7 @@ func TestPromptTakesFewRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	var last uint64
-	go func() { // somebody watches, so the session stays open here
+	go func() { // a viewer keeps the session open here
 		for range s.Attach(t.Context(), ann, 0) {
 		}
 	}()
@@ -30,7 +30,7 @@ func TestPromptTakesFewRequests(t *testing.T) {
 		}
 		least = min(least, gateway.b.nc.Stats().OutMsgs-before)
 	}
-	// Two reads of the first entry, two of the inbox, the item, and two that there is work.
+	// Two reads of the first entry, two of the inbox, the item, and two marks for work.
 	if least > 7 {
 		t.Errorf("a prompt takes %d messages to the server, want at most 7", least)
 	}

@@ -64,7 +64,7 @@ func (f *face) call(secret, method, path string, in any) (int, string) {
 	return resp.StatusCode, string(answer)
 }
 
-// token creates a token as the operator would.
+// token creates a token in the name of the operator.
 func (f *face) token(name string) string {
 	f.t.Helper()
 	_, secret, err := f.s.AddToken(name, serve.ScopeAdmin, time.Time{})
@@ -75,7 +75,7 @@ func (f *face) token(name string) string {
 }
 
 // A token of one node works on all, and a token revoked on one works on none.
-func TestTokensAreThoseOfAllNodes(t *testing.T) {
+func TestTokensApplyToAllNodes(t *testing.T) {
 	t.Parallel()
 	open := place(t)
 	one, two := newFace(t, open()), newFace(t, open())
@@ -119,8 +119,8 @@ func TestTokensAreThoseOfAllNodes(t *testing.T) {
 	}
 }
 
-// A tenant sees nothing of another: for it the other's sessions do not exist, whatever it tries, and
-// it cannot create a token that sees more.
+// A tenant sees nothing of another: every request about the other's sessions fails as if they did not
+// exist, and it cannot create a token that sees more.
 func TestTenantsSeeOnlyTheirOwn(t *testing.T) {
 	t.Parallel()
 	f := newFace(t, place(t)())

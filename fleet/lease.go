@@ -16,10 +16,11 @@ import (
 	"github.com/parley-go/parley/hub"
 )
 
-// A lease determines who runs a session, for liveness: safety comes from the fence of the log. All
-// leases of a process last as long as its single entry in the bucket of workers, which it renews
-// and which expires. A process that has an entry but no connection has died. A process answers which
-// sessions it holds, so a lease that it has lost is free although it is alive.
+// A lease determines which process runs a session. It provides liveness; safety comes from the fence
+// of the log. All leases of a process last as long as its entry in the bucket of workers, which
+// expires unless the process renews it. A process that has an entry but no connection has died. A
+// process reports on request which sessions it holds, so a lease that it has lost is free although
+// the process is alive.
 
 // A holder is the value of a lease.
 type holder struct {
@@ -49,7 +50,7 @@ type beat struct {
 	mu        sync.Mutex
 	started   bool
 	held      map[string]*lease    // by session
-	acquiring map[string]*lease    // leases that others may see as ours, but which are not held yet
+	acquiring map[string]*lease    // leases that others may see as ours, but that we do not hold yet
 	seen      map[string]*sighting // other processes, by id
 	forget    time.Duration        // how long a sighting is remembered
 	freed     chan struct{}        // holds a token when a lease was given up
@@ -148,8 +149,8 @@ func (b *Backend) keepBeat() {
 	}
 }
 
-// loseTaken ends the leases that other processes took while this one had no connection: their messages
-// did not reach it.
+// loseTaken ends the leases that other processes took while this one had no connection and missed
+// their messages.
 func (b *Backend) loseTaken() {
 	held, err := b.holderIDs(b.ctx)
 	if err != nil {
@@ -244,8 +245,8 @@ func (l *lease) Close() error {
 		if l.b.nc.IsClosed() {
 			return
 		}
-		// Even if it was lost: perhaps nobody else has taken it. The revision is that of this
-		// lease.
+		// Release it even if it was lost, in case nobody else has taken it. The revision is that of
+		// this lease.
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
 		defer cancel()
 		l.b.retry(ctx, tryTime, func(ctx context.Context) error {
@@ -284,7 +285,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 	}
 	l := &lease{b: b, id: id, lost: make(chan struct{})}
 	if !b.beat.beginAcquire(l) {
-		return nil, hub.ErrLocked // this process is about to have it
+		return nil, hub.ErrLocked // another goroutine of this process is acquiring it
 	}
 	defer b.beat.endAcquire(l)
 	err = b.retry(ctx, tryTime, func(ctx context.Context) (err error) {
@@ -293,7 +294,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		}
 		old, err := b.leases.Get(ctx, id)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return hub.ErrLocked // it is changing owners
+			return hub.ErrLocked // the session is changing owners
 		}
 		if err != nil {
 			return err
@@ -313,7 +314,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		}
 		if err == nil {
 			b.metrics.Takeovers.Add(1)
-			b.nc.Publish(b.workerSubject(by.ID), []byte(id)) // in case it is only slow
+			b.nc.Publish(b.workerSubject(by.ID), []byte(id)) // in case the process is only slow
 		}
 		return err
 	})
@@ -329,7 +330,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 	return l, nil
 }
 
-// beginAcquire records a lease before others can see it. It reports false if another goroutine is taking
+// beginAcquire records a lease before others can see it. It reports false if another goroutine is acquiring
 // the same one.
 func (t *beat) beginAcquire(l *lease) bool {
 	t.mu.Lock()
@@ -348,7 +349,7 @@ func (t *beat) endAcquire(l *lease) {
 	delete(t.acquiring, l.id)
 }
 
-// notHeld returns which of some sessions this process neither holds nor is acquiring.
+// notHeld returns the given sessions that this process neither holds nor is acquiring.
 func (t *beat) notHeld(ids []string) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -361,7 +362,7 @@ func (t *beat) holds(id string) bool {
 	return t.held[id] != nil
 }
 
-// free reports whether a session can be taken from a process, which has its lease. It waits while the process may be
+// free reports whether the lease of a session can be taken from the process that has it. It waits while that process may be
 // reconnecting.
 func (b *Backend) free(ctx context.Context, process, id string) (bool, error) {
 	for {
@@ -383,7 +384,7 @@ const (
 	answerTime = 500 * time.Millisecond
 )
 
-// A condition is what this process knows about another one.
+// A condition is the state of another process, as this one sees it.
 type condition int
 
 const (
@@ -393,20 +394,20 @@ const (
 	dead                   // its sessions can be taken over
 )
 
-// A sighting is when and how this process has last seen another one, by its own clock.
+// A sighting records when and how this process has last seen another one, by its own clock.
 type sighting struct {
-	at     time.Time // when it was looked for
-	absent time.Time // since when nobody answers for it
+	at     time.Time // of the last look
+	absent time.Time // since when nobody has answered for it
 	died   time.Time // when it was found dead
 	seq    uint64    // of its entry
 	since  time.Time // when this process first saw that entry
 }
 
-// look looks once for a process. It also returns which of some sessions that process does not hold.
+// look looks once for a process. It also returns the given sessions that the process does not hold.
 //
-// A process that answers is alive, whatever its entry says: servers whose clocks differ do not agree when an entry
-// expires. A paused process has a connection but does not answer: it is dead when its entry has expired or was not renewed for
-// the length of a lease, by the clock of this process. A killed process has no connection, which is known at once.
+// A process that answers is alive, even if its entry has expired, because the clocks of servers differ. A paused process has a
+// connection but does not answer: it counts as dead when its entry has expired, or was not renewed for the length of a lease by
+// the clock of this process. A killed process has no connection, which NATS reports at once.
 func (b *Backend) look(ctx context.Context, id string, sessions []string) (state condition, given []string) {
 	t, began := &b.beat, time.Now()
 	if t.foundDead(id, answerTime) {
@@ -420,7 +421,7 @@ func (b *Backend) look(ctx context.Context, id string, sessions []string) (state
 		t.see(id, func(s *sighting) { s.absent, s.died = time.Time{}, time.Time{} })
 		return alive, strings.Fields(string(resp.Data))
 	case ctx.Err() != nil:
-		return alive, nil // nothing is known
+		return alive, nil // its state is unknown
 	}
 	state = silent
 	t.see(id, func(s *sighting) {
@@ -467,14 +468,14 @@ func (t *beat) see(id string, change func(*sighting)) {
 		s = new(sighting)
 		t.seen[id] = s
 	}
-	if now.Sub(s.at) > 5*goneTime { // it may have returned meanwhile
+	if now.Sub(s.at) > 5*goneTime { // the process may have returned since
 		s.absent = time.Time{}
 	}
 	s.at = now
 	change(s)
 }
 
-// foundDead reports whether a process was found dead within the last time, and has not answered since.
+// foundDead reports whether a process was recently found dead and has not answered since.
 func (t *beat) foundDead(id string, within time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -482,7 +483,7 @@ func (t *beat) foundDead(id string, within time.Duration) bool {
 	return s != nil && time.Since(s.died) < within
 }
 
-// stale records the entry of a process, and reports whether that entry is the same for the length of a lease.
+// stale records the entry of a process, and reports whether the entry has not changed for the length of a lease.
 func (t *beat) stale(id string, seq uint64, lease time.Duration) (yes bool) {
 	t.see(id, func(s *sighting) {
 		if seq > s.seq {
@@ -493,7 +494,7 @@ func (t *beat) stale(id string, seq uint64, lease time.Duration) (yes bool) {
 	return yes
 }
 
-// doubted reports whether a process did not answer when this process looked for it last.
+// doubted reports whether a process did not answer the last look of this process.
 func (t *beat) doubted(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -501,7 +502,7 @@ func (t *beat) doubted(id string) bool {
 	return s != nil && !s.absent.IsZero()
 }
 
-// deadIn returns after how long this process should look for another one again, which did not answer: at the latest when it
+// deadIn returns after how long this process should look again for one that did not answer: at the latest when that process
 // counts as dead.
 func (t *beat) deadIn(id string) time.Duration {
 	t.mu.Lock()

@@ -58,7 +58,7 @@ func (b *Backend) knownTail(id string) (tail, bool) {
 	return t, ok
 }
 
-// maxTails is how many ends are cached. Without the cache each costs a request.
+// maxTails is how many ends are cached. Each one saves a request.
 const maxTails = 4096
 
 func (b *Backend) setTail(id string, t tail) {
@@ -77,7 +77,7 @@ func (b *Backend) setTailLocked(id string, t tail) {
 	b.tails[id] = t
 }
 
-// sawTail records the end of a journal that somebody else has written.
+// sawTail records the end of a journal that another process has written.
 func (b *Backend) sawTail(id string, t tail) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,7 +137,7 @@ func (b *Backend) resolve(ctx context.Context, line []byte) ([]byte, error) {
 // A chunk holds the entries of one message.
 type chunk struct {
 	data  []byte
-	n     uint64   // the last number in it, 0 if there is none
+	n     uint64   // the last number in it; 0 means none
 	blobs []string // objects that it refers to
 }
 
@@ -200,10 +200,9 @@ func (b *Backend) Append(ctx context.Context, id string, expect uint64, entries 
 // appendChunk stores one message at the end of a journal whose last number is expect. trim,
 // unless it is 0, is the first number that was not removed. name identifies this message.
 //
-// This is the fence: the server stores the message only if the journal ends with the message
-// that this process has seen last. If it does not, that message and those after it decide.
-// Titles and similar records have no number, so they are no reason to stop; an owner entry
-// has one.
+// This is the fence: the server stores the message only if the journal ends with the last message
+// that this process has seen. Otherwise the newer messages decide: titles and similar records have
+// no number and do not prevent the append, but an owner entry has a number and does.
 func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c chunk, trim uint64, name string) error {
 	t, known := b.knownTail(id)
 	for {
@@ -231,8 +230,8 @@ func (b *Backend) appendChunk(ctx context.Context, id string, expect uint64, c c
 	}
 }
 
-// storeAfter stores one message in a journal that ends with t, and returns the new end. If it ends elsewhere, the error is
-// [hub.ErrConflict] and a [*sequenceError].
+// storeAfter stores one message in a journal that ends with t, and returns the new end. If the journal ends elsewhere, the
+// error is [hub.ErrConflict] and a [*sequenceError].
 func (b *Backend) storeAfter(ctx context.Context, id string, t tail, c chunk, trim uint64, name string) (next tail, err error) {
 	subject := b.logSubject(id)
 	next = tail{n: max(c.n, t.n), trim: max(trim, t.trim)}
@@ -267,8 +266,8 @@ func (b *Backend) storeAfter(ctx context.Context, id string, t tail, c chunk, tr
 	return next, nil
 }
 
-// addWhole stores the journal of a new session. Only its last entry has a number, so the session exists when everything is
-// stored. It first removes what an import left that was killed.
+// addWhole stores the journal of a new session. Only its last entry has a number, so the session does not exist until
+// everything is stored. addWhole first removes the remains of an import that was killed.
 func (b *Backend) addWhole(ctx context.Context, id string, entries []hub.Entry) error {
 	if err := hub.CheckAppend(ctx, id, 0, entries); err != nil {
 		return err
@@ -319,7 +318,7 @@ func (b *Backend) read(ctx context.Context, id string, after uint64, follow bool
 	if err := hub.CheckID(id); err != nil {
 		return err
 	}
-	begun := false // everything from here on is after the number after
+	begun := false // all further entries have numbers above after
 	return b.follow(ctx, follow, &reading{
 		kind: logStream, subject: b.logSubject(id), live: b.cfg.Name + ".live." + logStream + "." + id, from: after,
 		least:  func() uint64 { t, _ := b.knownTail(id); return t.seq },

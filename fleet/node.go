@@ -32,7 +32,7 @@ type NodeConfig struct {
 	Cluster string
 	Join    []string
 	Token   string // shared by the nodes
-	// Logger receives the errors of the server. Nil means that nobody does.
+	// Logger receives the errors of the server. Nil means no log.
 	Logger *slog.Logger
 }
 
@@ -43,8 +43,8 @@ type membership struct {
 	// Server is the name of the server. It must be unique and never change, because the servers count each
 	// other by name.
 	Server string `json:"server,omitempty"`
-	// Migrating means that the sessions from when the node was alone are not in the
-	// cluster yet: they are in snapshots.
+	// Migrating means that the node's earlier sessions are still in snapshots and not yet in
+	// the cluster.
 	Migrating bool `json:"migrating,omitempty"`
 }
 
@@ -115,7 +115,7 @@ func StartNode(ctx context.Context, cfg NodeConfig, report func(string)) (*serve
 	return s, 3, nil
 }
 
-// IsMember reports whether the node with a directory is one of three.
+// IsMember reports whether the node whose data is in dir is one of three.
 func IsMember(dir string) bool {
 	n := NodeConfig{Dir: dir}
 	_, err := os.Stat(n.path(membershipFile))
@@ -216,9 +216,9 @@ func writeSynced(file string, write func(io.Writer) error) error {
 // they concern processes that have ended.
 func (n *NodeConfig) migrated() []string { return keptStreams(n.Fleet) }
 
-// keptStreams returns the streams of a fleet that hold sessions. The order suits a backup of a running
-// fleet: an inbox may be ahead of its journal, never behind it, and large entries are there before the
-// journal refers to them.
+// keptStreams returns the streams of a fleet that hold sessions, in the order for a backup of a running
+// fleet: an inbox in it may be newer than its journal but never older, and large entries are stored
+// before the journal refers to them.
 func keptStreams(fleet string) []string {
 	return []string{fleet + "-" + logStream, fleet + "-" + inStream, fleet + "-" + workStream, "OBJ_" + fleet + "-" + blobBucket, "KV_" + fleet + "-" + stateKV}
 }
@@ -231,8 +231,8 @@ type streamState struct {
 	Subjects int    `json:"num_subjects"`
 }
 
-// same reports whether two streams hold the same. The first sequence of a stream that is empty says nothing: it
-// is 0 or that of the message to come.
+// same reports whether two streams have the same content. It ignores the first sequence of an empty stream, which
+// is 0 or that of the next message.
 func (s streamState) same(o streamState) bool {
 	if s.Messages == 0 {
 		s.FirstSeq, o.FirstSeq = 0, 0
@@ -240,7 +240,7 @@ func (s streamState) same(o streamState) bool {
 	return s == o
 }
 
-// A streamFile describes a snapshot, in a file beside it.
+// A streamFile describes a snapshot. It is stored in a file next to it.
 type streamFile struct {
 	Config json.RawMessage `json:"config"`
 	State  json.RawMessage `json:"state"`
@@ -354,8 +354,8 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, in, out any) error 
 	return json.Unmarshal(m.Data, out)
 }
 
-// settle makes a node of three usable: the first one restores its data, and the others wait
-// for that.
+// settle makes a node of three usable: the first node restores its data, and the others wait
+// until it has.
 func (n *NodeConfig) settle(ctx context.Context, s *server.Server, log *serverLog, m *membership, first bool, report func(string)) error {
 	nc, err := Connect(s, nats.Token(n.Token))
 	if err != nil {
@@ -502,7 +502,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, d
 	}
 }
 
-// stateOf returns the state of a stream, nil if it does not exist.
+// stateOf returns the state of a stream, or nil if it does not exist.
 func stateOf(ctx context.Context, nc *nats.Conn, stream string) (*streamState, error) {
 	var resp struct {
 		State streamState `json:"state"`

@@ -61,10 +61,10 @@ func journal(t *testing.T, b *Backend, id string) (lines []string) {
 	return lines
 }
 
-// A single node becomes one of three. It is stopped at every step of that. Its sessions keep
-// their numbers and continue, and a node whose first route is dead joins again.
+// A single node becomes one of three, and is stopped at every step. Its sessions keep their
+// numbers and continue, and a node whose first route is dead joins again.
 //
-// It waits for elections, which need an idle machine: see make long.
+// The test waits for elections, which need an idle machine: see make long.
 func TestMigrationToThreeNodes(t *testing.T) {
 	if os.Getenv("PARLEY_TEST_LONG") == "" {
 		t.Skip("PARLEY_TEST_LONG is not set")
@@ -117,8 +117,8 @@ func TestMigrationToThreeNodes(t *testing.T) {
 	}
 	go start(1)
 	go start(2)
-	// The first one is stopped where it reports something, each time one step later.
-	for _, step := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 99} { // the last one never comes
+	// The first node is stopped when it reports its progress, each time one step later.
+	for _, step := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 99} { // step 99 does not exist
 		ctx, cancel := context.WithCancelCause(t.Context())
 		n, at := 0, ""
 		killed := errors.New("killed")
@@ -168,7 +168,7 @@ func TestMigrationToThreeNodes(t *testing.T) {
 		t.Errorf("the directory of before is gone: %v", err)
 	}
 
-	// The first node, which is the first route of all, dies. The others continue, and a node
+	// The first node, which is the first route of all nodes, dies. The others continue, and a node
 	// that is restarted without flags joins again.
 	stop(servers[0])
 	stop(servers[2])
@@ -188,7 +188,7 @@ func TestMigrationToThreeNodes(t *testing.T) {
 	}
 }
 
-// A stream that holds nothing is the same before and after a migration, though its first sequence differs.
+// An empty stream counts as the same after a migration, though its first sequence differs.
 func TestEmptyStreamsAreTheSame(t *testing.T) {
 	for _, x := range []struct {
 		a, b streamState
@@ -244,7 +244,7 @@ func TestJoinErrors(t *testing.T) {
 }
 
 // A node that waits for the others reports why.
-func TestWaitingNodeSaysWhy(t *testing.T) {
+func TestWaitingNodeReportsWhy(t *testing.T) {
 	t.Parallel()
 	addresses := freeAddresses(3)
 	var nodes sync.WaitGroup
@@ -274,9 +274,9 @@ func TestWaitingNodeSaysWhy(t *testing.T) {
 	}
 }
 
-// The data of a server that was alone is never started with routes, because NATS would delete it, whichever way a
-// directory comes to be in the wrong place. The data of one of three is.
-func TestAloneIsNotStartedWithRoutes(t *testing.T) {
+// A server never starts with routes on the data of a server that ran alone, because NATS would delete it, however the
+// directory got there. With the data of one of three it starts.
+func TestDataOfALoneServerIsNotStartedWithRoutes(t *testing.T) {
 	t.Parallel()
 	dir, routes, id := t.TempDir(), freeAddresses(3), session.NewID()
 	alone := filepath.Join(dir, serverDirName)
@@ -300,7 +300,7 @@ func TestAloneIsNotStartedWithRoutes(t *testing.T) {
 		}
 	}
 	refused(StartServer(ServerConfig{Name: "a", Dir: alone, Cluster: routes[0], Routes: routes, Token: secret}))
-	// The node says that it has moved its data, or has set it aside before, and somebody has put it back.
+	// The node has recorded that it moved its data, or set it aside before, but somebody has put it back.
 	cfg := NodeConfig{Name: "a", Dir: dir, Token: secret}
 	if err := os.Mkdir(filepath.Join(dir, asideDirName), 0o700); err != nil {
 		t.Fatal(err)

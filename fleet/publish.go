@@ -44,7 +44,7 @@ type apiError struct {
 	Description string `json:"description"`
 }
 
-// Error includes the code, so that it can be looked up.
+// Error includes the code, so that people can look it up.
 func (e *apiError) Error() string {
 	text := e.Description
 	if e.ErrCode == 10023 || e.ErrCode == 10047 || e.ErrCode == 10028 || strings.Contains(text, "no space left") {
@@ -71,14 +71,14 @@ func (e *sequenceError) Error() string {
 // tryTime is how long one request may take before it is retried, if the link is fast.
 const tryTime = time.Second
 
-// patience returns how long one request may take before it is retried, which is each if the link is fast. On a slow link no
-// answer would arrive in that time, however often a request was retried.
+// patience returns how long one request may take before it is retried: each, or longer on a slow link, where no answer
+// would arrive in that time.
 func (b *Backend) patience(each time.Duration) time.Duration {
 	return each + 2*time.Duration(b.link.Load())
 }
 
-// measure measures the link after a request has had no answer. That is quick if the link is fast and a leader has died. A
-// link that takes longer than an eighth of a lease is down.
+// measure measures the link after a request has had no answer. If the link is fast and a leader has died, that takes little
+// time. A link that takes longer than an eighth of a lease counts as down.
 func (b *Backend) measure(ctx context.Context) {
 	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease/8)
 	defer cancel()
@@ -99,7 +99,7 @@ func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
 		cancel()
 		switch {
 		case err == nil:
-			if b.link.Load() > 0 { // it may be fast again
+			if b.link.Load() > 0 { // the link may be fast again
 				b.link.Store(int64(min(time.Since(began), b.cfg.Lease/8)))
 			}
 			return resp, nil
@@ -184,7 +184,7 @@ func (b *Backend) publish(ctx context.Context, msg *nats.Msg) (seq uint64, dupli
 			return 0, false, ack.Error
 		}
 		b.metrics.Retries.Add(1)
-		if ack.Error.ErrCode != codeInProcess { // which only says that no majority has stored it yet
+		if ack.Error.ErrCode != codeInProcess { // that code only means that no majority has stored it yet
 			refused = ack.Error
 		}
 		if sleep(limit, wait) != nil {
@@ -193,8 +193,8 @@ func (b *Backend) publish(ctx context.Context, msg *nats.Msg) (seq uint64, dupli
 	}
 }
 
-// gaveUp returns why a request was not repeated any more: the caller gave up, the server refused it all the time, or
-// nobody answered.
+// gaveUp returns why publish no longer repeats a request: the caller gave up, the server refused each try, or nobody
+// answered.
 func (b *Backend) gaveUp(ctx, limit context.Context, refused *apiError, err error) error {
 	switch {
 	case ctx.Err() != nil:

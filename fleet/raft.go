@@ -7,7 +7,7 @@ import (
 	_ "github.com/nats-io/nats-server/v2/server"
 )
 
-// The server has no options for these times. With its own, a leader that died is replaced after 4 to 9 seconds,
+// The server has no options for these times. With its defaults, a leader that died is replaced after 4 to 9 seconds,
 // and no session can be written or taken over meanwhile. TestElectionTimes fails if a new version of the server has
 // other variables.
 

@@ -2,7 +2,7 @@ package fleet
 
 import "testing"
 
-// The times that this package sets are those of the server: the server had values of its own in them.
+// The variables that this package sets are the server's election times: they had its defaults.
 func TestElectionTimes(t *testing.T) {
 	for i, d := range serverTimes {
 		if d == 0 {

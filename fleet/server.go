@@ -27,12 +27,12 @@ type ServerConfig struct {
 	Routes             []string
 	// Token is the secret that other processes and servers must present. Empty means none.
 	Token string
-	// Logger receives the errors of the server, and its warnings at the level Debug. Nil means that nobody does.
+	// Logger receives the errors of the server, and its warnings at the level Debug. Nil means no log.
 	Logger *slog.Logger
 }
 
 // StartServer starts a NATS server with JetStream that syncs every write to disk. The caller
-// shuts it down. It does not start the data of a server that was alone with routes: see [StartNode].
+// shuts it down. With Routes, StartServer refuses the data of a server that ran alone: see [StartNode].
 func StartServer(cfg ServerConfig) (*server.Server, error) {
 	return startServer(cfg, newServerLog(cfg.Logger))
 }
@@ -69,8 +69,8 @@ func startServer(cfg ServerConfig, log *serverLog) (*server.Server, error) {
 	return s, nil
 }
 
-// checkAlone returns an error if a server that was alone would become one of three: NATS would delete its streams. A
-// server of three also stores which streams the cluster has.
+// checkAlone returns an error if a server that ran alone would become one of three: NATS would delete its streams. It
+// recognizes the data of a server of three by the metadata of its cluster.
 func (cfg ServerConfig) checkAlone() error {
 	if len(cfg.Routes) == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (*serverLog) Debugf(string, ...any) {}
 // Tracef implements [server.Logger].
 func (*serverLog) Tracef(string, ...any) {}
 
-// because returns the last error for the end of a sentence, or "".
+// because returns the last error in a form that ends a sentence, or "".
 func (l *serverLog) because() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

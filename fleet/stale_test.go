@@ -16,8 +16,8 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A front is a server between a backend and the real one. It can answer as a server does that was the leader, was cut off
-// and does not know yet that there is another one: it has the first messages of the log only.
+// A front is a server between a backend and the real one. It can answer like a former leader that was cut off and does not
+// yet know its successor: it has only the first messages of the log.
 type front struct {
 	back *nats.Conn
 	kind string // of the stream that is stale
@@ -28,10 +28,10 @@ type front struct {
 	lose int    // which message of the next answer is lost; 0 means none
 	gets int    // stale answers
 
-	wrong uint64 // the end of the journal, for a server that has forgotten the names of messages; 0 for one that has not
+	wrong uint64 // the end of the journal, if the server has forgotten the names of messages; otherwise 0
 }
 
-// behind makes a backend use a front.
+// behind connects a backend through a front.
 func behind(t *testing.T, b *Backend) *front {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true})
@@ -77,7 +77,7 @@ func behind(t *testing.T, b *Backend) *front {
 	return f
 }
 
-// stale returns the answer of a server that has only some messages, or nil for the answer of the real one.
+// stale returns the answer of a server that lags, or nil to pass on the answer of the real one.
 func (f *front) stale(b *Backend, m *nats.Msg) *nats.Msg {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,7 +116,7 @@ func (f *front) stale(b *Backend, m *nats.Msg) *nats.Msg {
 	return nil
 }
 
-// A process that knows of an entry reads it, although servers answer that do not have it.
+// A process that knows of an entry reads it even if servers without it answer.
 func TestReadOfAServerThatLagsIsComplete(t *testing.T) {
 	for _, from := range []uint64{0, 2} {
 		b, id := place(t)(), session.NewID()
@@ -145,7 +145,7 @@ func TestReadOfAServerThatLagsIsComplete(t *testing.T) {
 	}
 }
 
-// What a process has read, it reads again: somebody who attaches must not miss what others in the process see.
+// A process never reads less than before: a viewer that attaches must not miss entries that others in the process have.
 func TestReadIsNotOlderThanTheOneBefore(t *testing.T) {
 	open, id := place(t), session.NewID()
 	b, other := open(), open()
@@ -169,8 +169,8 @@ func TestReadIsNotOlderThanTheOneBefore(t *testing.T) {
 	}
 }
 
-// An answer from which a message was lost on the way is not taken for the whole.
-func TestPartOfAnAnswerIsLost(t *testing.T) {
+// An answer that lost a message on the way does not count as complete.
+func TestIncompleteAnswerIsNoticed(t *testing.T) {
 	for lose := 1; lose <= 4; lose++ {
 		b, id := place(t)(), session.NewID()
 		f := behind(t, b)
@@ -190,8 +190,8 @@ func TestPartOfAnAnswerIsLost(t *testing.T) {
 	}
 }
 
-// An append whose answer was lost has taken place, even if a server that lags answers next.
-func TestAppendThatLandedBehindAServerThatLags(t *testing.T) {
+// An append whose answer was lost succeeds once, even if a server that lags answers next.
+func TestAppendWithLostAnswerCountsOnceBehindAServerThatLags(t *testing.T) {
 	b, id := place(t)(), session.NewID()
 	f := behind(t, b)
 	if err := b.Append(t.Context(), id, 0, hubtest.Entries(0, 1)); err != nil {
@@ -220,7 +220,7 @@ func TestAppendThatLandedBehindAServerThatLags(t *testing.T) {
 	}
 }
 
-// A session rests only if nothing was added, although servers that lag answer.
+// A session rests only if nothing was added, even if servers that lag answer.
 func TestRestBehindAServerThatLags(t *testing.T) {
 	for _, kind := range []string{logStream, inStream} {
 		open, id := place(t), session.NewID()

@@ -46,10 +46,10 @@ func (b *Backend) getState(ctx context.Context, key string, v any) (revision uin
 	return revision, nil
 }
 
-// changeState changes an entry of the bucket. It calls change with the stored value in v, and repeats
-// that until nobody else changed it meanwhile. A change whose acknowledgement is lost counts once: it has an id, and each
-// entry names the changes that led to it. (A server that is not clustered checks the expected sequence before it
-// looks for duplicates.)
+// changeState changes an entry of the bucket. It calls change with the stored value in v, and retries if another process
+// changed the entry meanwhile. A change whose acknowledgement is lost counts once: it has an id, and each entry names its
+// last changes. (The server's own detection of duplicates is not enough: without a cluster, the server first checks the
+// expected sequence.)
 func (b *Backend) changeState(ctx context.Context, key string, v any, change func() error) error {
 	bucket := b.cfg.Name + "-" + stateKV
 	subject := "$KV." + bucket + "." + key

@@ -20,7 +20,7 @@ import (
 // limits and the weight 1.
 type Tenant struct {
 	Name string `json:"name"`
-	// Weight is its share of claims while other tenants wait, too. Zero means 1.
+	// Weight is its share of claims while other tenants also wait. Zero means 1.
 	Weight int `json:"weight,omitempty"`
 	// Running is how many of its sessions may run at once, and Queued how many of its prompts may
 	// wait for a worker. Zero means any number.
@@ -29,7 +29,7 @@ type Tenant struct {
 	// USDPerDay is the maximum cost of its turns in a UTC day. A running turn is not interrupted.
 	// Zero means no limit.
 	USDPerDay float64 `json:"usd_per_day,omitempty"`
-	// Models are the allowed models; empty means all. A trailing "*" matches any rest of a name.
+	// Models are the allowed models; empty means all. A trailing "*" matches any suffix.
 	Models []string `json:"models,omitempty"`
 	// Secrets are the names of variables that its agents receive from the worker: NAME of the agent
 	// is the variable PARLEY_TENANT_<tenant>_NAME of the worker's environment, upper case, "-" as
@@ -46,8 +46,8 @@ func TenantOf(actor string) string {
 	return tenant
 }
 
-// Sees reports who may see sessions and tokens, for [hub.Config.Sees]: an actor of a tenant sees
-// those of its tenant, and one without a tenant sees all.
+// Sees reports whether an actor may see the sessions and tokens of another one: an actor of a tenant
+// sees those of its tenant, and an actor without a tenant sees all. It is a [hub.Config.Sees].
 func Sees(by, other hub.Actor) bool {
 	tenant := TenantOf(by.Name)
 	return tenant == "" || tenant == TenantOf(other.Name)
@@ -122,7 +122,7 @@ func (b *Backend) Tenant(ctx context.Context, name string) (*Tenant, error) {
 	return t, nil
 }
 
-// A spent is the cost of a tenant in a day: the last total of each session, since a session may
+// A spent is the cost of a tenant in a day. It stores the last total of each session, because a session may
 // have started on another day.
 type spent struct {
 	USD float64 `json:"usd"`
@@ -197,7 +197,7 @@ func (b *Backend) checkPrompt(ctx context.Context, id string) error {
 }
 
 // waiting returns how many prompts of a tenant wait for a worker, in its sessions that have work.
-// It stops counting at most.
+// It stops counting at the number most.
 func (b *Backend) waiting(ctx context.Context, tenant string, most int) (n int, err error) {
 	queued, err := b.last(ctx, b.stream(workStream))
 	if err != nil {
@@ -317,10 +317,10 @@ func fairOrder(waiting []string, tenantOf func(string) string, tenants map[strin
 // promptPrefix is the prefix of the keys of prompts in an inbox.
 const promptPrefix = "prompt/"
 
-// workMsg returns the message that a session has work, with its tenant, so that workers need not read its
+// workMsg returns the message that a session has work. It names the tenant, so that workers need not read the
 // journal.
 func (b *Backend) workMsg(ctx context.Context, id string) *nats.Msg {
-	tenant, _ := b.tenantOf(ctx, id) // it can be looked up later
+	tenant, _ := b.tenantOf(ctx, id) // without it, workers read the journal
 	return newMsg(b.workSubject(id), []byte(tenant))
 }
 
@@ -335,7 +335,7 @@ func (w *Worker) order(ctx context.Context, queued []*stored, held map[string]ho
 	for _, m := range queued {
 		id := idOf(m.subject)
 		of[id] = string(m.data)
-		if _, ok := held[id]; ok { // its worker may have died: it comes first
+		if _, ok := held[id]; ok { // first, because its worker may have died
 			running[of[id]]++
 			ran = append(ran, id)
 			continue

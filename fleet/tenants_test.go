@@ -37,16 +37,16 @@ func TestClaimsAreFairByWeight(t *testing.T) {
 	if order[0] != "heavy0" || len(order) != 10_202 {
 		t.Errorf("the first is %s of %d", order[0], len(order))
 	}
-	// Running sessions count.
+	// Running sessions count towards the share.
 	order = fairOrder(waiting, of, tenants, map[string]int{"heavy": 30, "small": 2})
 	if got := count(order[:20]); got["heavy"] != 0 || got["small"] != 0 || got["flood"] != 10 {
 		t.Errorf("with 30 of heavy running: %v", got)
 	}
 }
 
-// A tenant that is over a limit gets an error that names it; accepted prompts stay accepted, and
-// other tenants are not affected.
-func TestTenantOverItsLimit(t *testing.T) {
+// A tenant that exceeds a limit gets an error that names the limit; accepted prompts stay accepted,
+// and other tenants are not affected.
+func TestPromptOverALimitIsRefused(t *testing.T) {
 	t.Parallel()
 	open := place(t)
 	b := open()
@@ -133,7 +133,7 @@ func TestTenantOverItsLimit(t *testing.T) {
 }
 
 // Sessions of a tenant at its limit wait, and those of others do not.
-func TestTenantRunsAsManyAsItMay(t *testing.T) {
+func TestRunningLimitHoldsPerTenant(t *testing.T) {
 	t.Parallel()
 	open := place(t)
 	b := open()

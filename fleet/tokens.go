@@ -10,7 +10,7 @@ import (
 // tokensKey is the key of the API's tokens.
 const tokensKey = "tokens"
 
-// Tokens stores the tokens of the API, so that a token of one node works on all. It is a
+// Tokens stores the tokens of the API, so that a token of one node works on all nodes. It is a
 // serve.TokenStore.
 type Tokens struct{ b *Backend }
 

@@ -190,7 +190,7 @@ func (b *Backend) List(ctx context.Context) ([]hub.Listed, error) {
 	}
 	b.mu.Lock()
 	x := b.index
-	b.index = nil // one caller at a time; others read for themselves
+	b.index = nil // one caller uses it at a time; others read for themselves
 	b.mu.Unlock()
 	var err error
 	if x == nil {

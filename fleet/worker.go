@@ -25,7 +25,7 @@ type Worker struct {
 
 	mu       sync.Mutex
 	grants   map[string]*grant
-	seen     map[string]time.Time // since when sessions wait that suit another worker better
+	seen     map[string]time.Time // when this worker first left a session to a more suitable one
 	draining bool
 	next     time.Duration // until Run looks for work again; only Run uses it
 }
@@ -157,8 +157,8 @@ func (t *beat) count() int {
 	return len(t.held)
 }
 
-// claimTime is how often a worker looks for work, and for sessions whose worker has died. While there is work that only a
-// few workers have, it looks every quickTime.
+// claimTime is how often a worker looks for work, and for sessions whose worker has died. While only a few workers have
+// work, it looks every quickTime.
 const (
 	claimTime = time.Second
 	quickTime = claimTime / 4
@@ -198,7 +198,7 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if took > 20*time.Millisecond { // a long queue must not take all of a processor
+		if took > 20*time.Millisecond { // a long queue must not occupy a whole processor
 			sleep(ctx, min(took, w.next))
 		}
 	}
@@ -252,7 +252,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 	if err != nil {
 		return err
 	}
-	var workers []WorkerInfo // nil until they are needed
+	var workers []WorkerInfo // read when first needed
 	w.mu.Lock()
 	for id := range w.seen {
 		if !slices.ContainsFunc(queued, func(m *stored) bool { return idOf(m.subject) == id }) {
@@ -291,12 +291,12 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 	return nil
 }
 
-// mostAsked is how many other workers a worker checks each time. All workers do, so each is checked
-// often enough however many there are.
+// mostAsked is how many other workers a worker checks each time. All workers do so, so each worker is checked
+// often enough, however many there are.
 const mostAsked = 16
 
-// freeSessions returns which of the sessions that have work and a holder can be claimed, because the holder has died or
-// has lost them. It does not wait: processes that do not answer are checked again soon.
+// freeSessions returns the sessions that have work and can be claimed although they have a holder, because it has died or
+// has lost them. It does not wait: it checks processes that do not answer again soon.
 func (w *Worker) freeSessions(ctx context.Context, queued []*stored, held map[string]holder) (map[string]bool, error) {
 	others := map[string][]string{}
 	for _, m := range queued {
@@ -384,8 +384,8 @@ func (w *Worker) claim(ctx context.Context, h *hub.Hub, id string, work *sync.Wa
 	})
 }
 
-// Drain stops claiming, and waits until no turn is running here or ctx ends. Then close the
-// backend: others continue the rest.
+// Drain stops claiming, and waits until no turn is running here or ctx ends. Close the backend
+// afterwards, so that other workers continue its sessions.
 func (w *Worker) Drain(ctx context.Context, h *hub.Hub) {
 	w.mu.Lock()
 	w.draining = true

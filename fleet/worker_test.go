@@ -27,7 +27,7 @@ import (
 
 var ann = hub.Actor{Name: "ann", From: "test", Rights: hub.Everything}
 
-// A crew is a worker with its hub, as a process has them.
+// A crew is a worker with its hub, like a process.
 type crew struct {
 	b    *Backend
 	w    *Worker
@@ -35,7 +35,7 @@ type crew struct {
 	stop func()
 }
 
-// always is a model that answers every prompt.
+// always is a model that answers every prompt with text.
 type always struct{}
 
 // Stream implements [model.Model].
@@ -127,7 +127,7 @@ func TestAnswerCountsWhileNoWorkerOwnsTheSession(t *testing.T) {
 	s := gateway.begin(t)
 	var last uint64
 	e := until(t, s, &last, hub.KindAsk, nil)
-	one.b.nc.Close() // as if it was killed: nothing of it reaches the others
+	one.b.nc.Close() // simulates a kill: nothing reaches the others any more
 	ask := new(hub.Ask)
 	if err := json.Unmarshal(e.Data, ask); err != nil {
 		t.Fatal(err)
@@ -143,8 +143,8 @@ func TestAnswerCountsWhileNoWorkerOwnsTheSession(t *testing.T) {
 	}
 }
 
-// A draining worker claims nothing more, and another one continues its sessions.
-func TestDrainHandsBack(t *testing.T) {
+// A draining worker claims no more sessions, and another one continues its sessions.
+func TestAnotherWorkerContinuesDrainedSessions(t *testing.T) {
 	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
@@ -173,7 +173,7 @@ func TestDrainHandsBack(t *testing.T) {
 }
 
 // No worker runs more sessions than it has slots; the status shows the queue.
-func TestSlots(t *testing.T) {
+func TestWorkerRunsNoMoreSessionsThanSlots(t *testing.T) {
 	t.Parallel()
 	open, file := place(t), filepath.Join(t.TempDir(), "effects")
 	gateway := newCrew(t, open(), 0, file)
@@ -196,7 +196,7 @@ func TestSlots(t *testing.T) {
 		}
 		return st.Running == 1 && st.Waiting == 1 && st.Queued == 2 && st.Sessions == 3 && len(st.Workers) >= 1
 	})
-	newCrew(t, open(), 2, file) // it takes the rest
+	newCrew(t, open(), 2, file) // it claims the rest
 	for _, s := range sessions {
 		var last uint64
 		until(t, s, &last, hub.KindAsk, nil)
@@ -486,7 +486,7 @@ func TestCommandsEndWithTheLease(t *testing.T) {
 	if err := s.Answer(t.Context(), ann, hub.Allow(ask)); err != nil {
 		t.Fatal(err)
 	}
-	pipe, err := os.Open(fifo) // which waits for the command
+	pipe, err := os.Open(fifo) // waits for the command
 	if err != nil {
 		t.Fatal(err)
 	}

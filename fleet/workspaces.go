@@ -164,8 +164,8 @@ func (p *placement) fits(w *WorkerInfo) int {
 	return 0
 }
 
-// warmTime is how long a session waits for a worker that has its files or its repository, while
-// that worker has room.
+// warmTime is how long a session waits for a worker that has its files or its repository and a free
+// slot.
 const warmTime = 2 * time.Second
 
 // better reports whether another worker should have a session that this one could claim.

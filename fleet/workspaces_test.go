@@ -23,8 +23,8 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A listening model records its requests. It answers a prompt with the call for the word in it, and
-// anything else with a text, however often it is called.
+// A listening model records its requests. It answers a prompt with the tool call for a word in it, and
+// any other request with text.
 type listening struct {
 	mu  sync.Mutex
 	all string
@@ -108,7 +108,7 @@ func newRepo(t *testing.T) string {
 }
 
 // A session works in a worktree of its repository. When its machine dies, it continues on another
-// one with the files of its last turn, and the model is informed.
+// one with the files of its last turn, and the model receives a notice.
 func TestSessionMovesWithItsFiles(t *testing.T) {
 	t.Parallel()
 	open, repo := place(t), newRepo(t)
@@ -145,7 +145,7 @@ func TestSessionMovesWithItsFiles(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(dir, "trees", s.ID(), "b.txt")); err != nil || string(got) != "new\n" {
 		t.Errorf("b.txt is %q, %v", got, err)
 	}
-	// A turn that continues on a third machine has no prompt. The model is still informed.
+	// A turn that continues on a third machine has no prompt. The model still receives a notice.
 	if _, err := s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("third"))); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestSessionMovesWithItsFiles(t *testing.T) {
 	}
 }
 
-// A worker that has the repository gets a session before one that does not, while it has room.
+// A worker that has the repository gets a session before one that does not, while it has a free slot.
 func TestPlacementPrefersWarmMirrors(t *testing.T) {
 	t.Parallel()
 	open, repo := place(t), newRepo(t)
@@ -209,14 +209,14 @@ func TestPlacementPrefersWarmMirrors(t *testing.T) {
 	if better(warm) || !better(cold) {
 		t.Errorf("the warm worker leaves it: %v; the cold one does: %v", better(warm), better(cold))
 	}
-	// A worker that has the files is better still.
+	// A worker that has the files is preferred to both.
 	if err := gateway.b.SetWorkspaceState(t.Context(), s.ID(), 1, workspace.State{Machine: cold.beat.describe().Machine}); err != nil {
 		t.Fatal(err)
 	}
 	if better(cold) || !better(warm) {
 		t.Errorf("the worker with the files leaves it: %v; the other does: %v", better(cold), better(warm))
 	}
-	// A full worker is no reason to wait.
+	// The session does not wait for a full worker.
 	if err := gateway.b.SetWorkspaceState(t.Context(), s.ID(), 1, workspace.State{}); err != nil {
 		t.Fatal(err)
 	}

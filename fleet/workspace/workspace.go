@@ -48,13 +48,13 @@ type Spec struct {
 	Ref  string `json:"ref,omitempty"`
 	// Path is the directory of dir and of container. With a Repo it is a directory in it.
 	Path string `json:"path,omitempty"`
-	// Image is the image of container. It has the agent as "parley", or the one of --agent.
+	// Image is the image of container. It must have the program "parley", or that of --agent.
 	Image string `json:"image,omitempty"`
-	// Command is a program and its arguments. It is run with one more argument, "open" or "snapshot",
+	// Command is a program and its arguments. It runs with one more argument, "open" or "snapshot",
 	// and receives {"session", "spec", "snapshot", "dir"} as JSON on its standard input. For open it
-	// prints {"dir": "/where", "run": ["ssh", "host", …], "restored": true}; with run the agent is
-	// started by that command. For snapshot it prints {"id": "…"}, which it receives again when it
-	// opens.
+	// prints {"dir": "/where", "run": ["ssh", "host", …], "restored": true}; run, if present, is the
+	// command that starts the agent. For snapshot it prints {"id": "…"}, and receives that id when it
+	// opens the workspace again.
 	Command []string `json:"command,omitempty"`
 }
 
@@ -132,7 +132,7 @@ type Snapshot struct {
 
 // A State is the fleet's state of a session's workspace.
 type State struct {
-	// Machine is where it was last opened. Copies on other machines are older.
+	// Machine is where the workspace was last opened. Copies on other machines are older.
 	Machine string    `json:"machine"`
 	Last    *Snapshot `json:"last,omitempty"`
 }
@@ -185,7 +185,7 @@ func RepoKey(repo string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Warm returns the keys of the repositories that this machine has mirrors of.
+// Warm returns the keys of the repositories that are mirrored on this machine.
 func (m *Manager) Warm() (keys []string) {
 	list, _ := os.ReadDir(filepath.Join(m.dir, "mirrors"))
 	for _, e := range list {
@@ -241,8 +241,8 @@ func (m *Manager) lock(mirror string) func() {
 type Workspace struct {
 	Dir string   // working directory of the agent
 	Run []string // the command that runs the agent; empty means that it runs as usual
-	// Notice is for the model if the files were restored from a snapshot. It is empty if
-	// they are as the session left them.
+	// Notice is a text for the model if the files were restored from a snapshot. It is empty if
+	// the session's files are unchanged.
 	Notice string
 	// State is what the fleet must store before the agent starts.
 	State State
@@ -303,7 +303,7 @@ func (w *Workspace) openWorktree(ctx context.Context, state State) error {
 	if err := m.fetch(ctx, mirror, w.spec.Repo); err != nil {
 		return err
 	}
-	if err == nil { // it is older than the session's files elsewhere
+	if err == nil { // the worktree is older than the session's files elsewhere
 		if _, err := git(ctx, mirror, "worktree", "remove", "--force", "--force", "--", w.top); err != nil {
 			return err
 		}
@@ -357,7 +357,7 @@ func (m *Manager) fetch(ctx context.Context, mirror, repo string) error {
 		if err := update(mirror); err != nil && ctx.Err() != nil {
 			return err
 		}
-		return nil // the mirror may be sufficient: if not, the ref is not found
+		return nil // the mirror may have the ref; if not, resolve fails
 	}
 	tmp, err := os.MkdirTemp(m.dir, "new-")
 	if err != nil {
@@ -468,8 +468,8 @@ func (w *Workspace) commit(ctx context.Context, n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	info, statErr := os.Stat(path)                                    // before it is read: an older time only makes git read more
-	if data, err := os.ReadFile(path); err == nil && statErr == nil { // with it git reads only changed files
+	info, statErr := os.Stat(path)                                    // before reading it: an older time only makes git read more
+	if data, err := os.ReadFile(path); err == nil && statErr == nil { // with the index, git reads only changed files
 		// The copy has the time of the index: git reads the files that may have changed in the same second.
 		if err := errors.Join(os.WriteFile(index.Name(), data, 0o600), os.Chtimes(index.Name(), info.ModTime(), info.ModTime())); err != nil {
 			return "", fmt.Errorf("workspace: %w", err)
@@ -504,7 +504,7 @@ func (w *Workspace) store(ctx context.Context, s, last *Snapshot) error {
 	if _, err := git(ctx, mirror, "update-ref", s.Ref, s.Commit); err != nil {
 		return err
 	}
-	if last == nil || last.Object == "" { // a repository that rejected it before is not tried again
+	if last == nil || last.Object == "" { // do not retry a repository that rejected the last snapshot
 		if _, err := git(ctx, mirror, "push", "-q", "origin", s.Ref+":"+s.Ref); err == nil {
 			return nil
 		} else if ctx.Err() != nil {
@@ -564,14 +564,14 @@ func (w *Workspace) Prefix(added []string) []string {
 	if w.spec.Provider == Container {
 		for _, v := range added {
 			name, _, _ := strings.Cut(v, "=")
-			run = append(run, "-e", name) // with the value from the engine's own environment, so that it is not visible
+			run = append(run, "-e", name) // podman and docker take the value from their environment, so it is not in the process list
 		}
 		run = append(run, w.spec.Image)
 	}
 	return run
 }
 
-// openCommand has a program of the user create the workspace.
+// openCommand lets a program of the user create the workspace.
 func (w *Workspace) openCommand(ctx context.Context) error {
 	var out struct {
 		Dir      string   `json:"dir"`
@@ -639,7 +639,7 @@ func gitEnv(ctx context.Context, dir string, env []string, args ...string) (stri
 		}
 	}
 	cmd.Env = slices.Concat(cmd.Env, []string{"GIT_TERMINAL_PROMPT=0", "LC_ALL=C"}, worktree.Neutral, env)
-	if slices.Contains([]string{"add", "read-tree", "reset", "worktree", "write-tree"}, args[0]) { // they need nothing from elsewhere
+	if slices.Contains([]string{"add", "read-tree", "reset", "worktree", "write-tree"}, args[0]) { // these need no remote
 		cmd.Env = append(cmd.Env, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none")
 	}
 	var stdout, stderr bytes.Buffer

@@ -125,13 +125,13 @@ func newMachine(t *testing.T, o Objects) *Manager {
 const id = "22222222-2222-4222-8222-222222222222"
 
 // A session that moves to another machine has the files of its last snapshot there: changed, new and
-// removed ones, modes, links and commits. The model is informed. A session that stays keeps
-// everything and gets no notice.
+// removed ones, modes, links and commits. The model receives a notice. A session that stays keeps
+// its files and gets no notice.
 func TestWorktreeMovesWithItsSession(t *testing.T) {
 	for _, how := range []string{"ref", "object"} {
 		t.Run(how, func(t *testing.T) {
 			repo := newRepo(t)
-			if how == "object" { // it accepts nothing
+			if how == "object" { // the repository accepts no push
 				write(t, repo, map[string]string{"hooks/pre-receive.sh": "#!/bin/sh\nexit 1\n"})
 				if err := os.Rename(filepath.Join(repo, "hooks/pre-receive.sh"), filepath.Join(repo, "hooks/pre-receive")); err != nil {
 					t.Fatal(err)
@@ -202,7 +202,7 @@ func TestWorktreeMovesWithItsSession(t *testing.T) {
 	}
 }
 
-// A session whose machine dies before the first snapshot starts over, and the model is informed.
+// A session whose machine dies before the first snapshot starts over, and the model receives a notice.
 func TestWorktreeWithoutSnapshotBeginsAgain(t *testing.T) {
 	repo := newRepo(t)
 	one, two := newMachine(t, nil), newMachine(t, nil)
@@ -216,8 +216,8 @@ func TestWorktreeWithoutSnapshotBeginsAgain(t *testing.T) {
 	}
 }
 
-// A snapshot has a file that changed in the same second in which git last read it, to the same size: its times
-// look as if it had not changed.
+// A snapshot includes a file that changed within the second in which git last read it, to the same size, so that its
+// times have not changed.
 func TestSnapshotHasQuickChanges(t *testing.T) {
 	w, err := newMachine(t, &memory{}).Open(t.Context(), id, Spec{Repo: newRepo(t)}, State{})
 	if err != nil {
@@ -251,7 +251,7 @@ func TestSnapshotHasQuickChanges(t *testing.T) {
 }
 
 // Each mistake has an error that describes it, without passwords.
-func TestMistakes(t *testing.T) {
+func TestErrorsDescribeTheMistake(t *testing.T) {
 	repo := newRepo(t)
 	m := newMachine(t, nil)
 	for text, want := range map[string]string{
@@ -307,7 +307,7 @@ func TestContainerRunsTheAgent(t *testing.T) {
 }
 
 // The provider command receives the session and its last snapshot, and decides where it works.
-func TestCommandDecides(t *testing.T) {
+func TestCommandChoosesTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"make.sh": "#!/bin/sh\ncat > " + dir + "/in-$1\ncase $1 in open) echo '{\"dir\":\"" + dir + "\",\"run\":[\"ssh\",\"box\"],\"restored\":true}' ;; *) echo '{\"id\":\"snap-7\"}' ;; esac\n"})
 	m := newMachine(t, nil)
@@ -327,9 +327,9 @@ func TestCommandDecides(t *testing.T) {
 	}
 }
 
-// TestNothingOfASessionRuns lets a session configure filters in its repository, and put
-// another repository in its place. Saving its files runs none of them.
-func TestNothingOfASessionRuns(t *testing.T) {
+// TestSnapshotRunsNoFilters lets a session configure filters in its repository, and replace
+// it by another repository. Storing its files runs none of them.
+func TestSnapshotRunsNoFilters(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		repo, witness := newRepo(t), filepath.Join(t.TempDir(), "witness")
 		m := newMachine(t, &memory{all: map[string][]byte{}})

@@ -16,7 +16,7 @@ import (
 	"github.com/parley-go/parley/fleet"
 )
 
-// natsFlags are the flags for the connection to NATS: the credentials are NATS's own.
+// natsFlags are the flags for the connection to NATS, with credentials in the forms of NATS.
 type natsFlags struct {
 	url, creds, nkey, ca, cert, key, data, fleet string
 }

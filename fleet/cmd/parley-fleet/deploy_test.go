@@ -10,7 +10,7 @@ import (
 )
 
 // Every flag and metric in the manifests exists.
-func TestManifestsUseWhatExists(t *testing.T) {
+func TestManifestsUseKnownFlagsAndMetrics(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/*")
 	if err != nil || len(files) < 4 {
 		t.Fatalf("%d manifests, %v", len(files), err)

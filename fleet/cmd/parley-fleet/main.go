@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// about returns the line of the usage about a command.
+// about returns the description of a command from the usage.
 func about(name string) string {
 	command, _, _ := strings.Cut(name, " ")
 	_, line, _ := strings.Cut(usage, "\n  parley-fleet "+command+" ")

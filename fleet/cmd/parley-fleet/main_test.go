@@ -18,7 +18,7 @@ import (
 	"github.com/parley-go/parley/session"
 )
 
-// A buffer can be written and read at once.
+// A buffer can be written and read concurrently.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -37,8 +37,8 @@ func (b *buffer) String() string {
 }
 
 // One node runs everything: a session that is created and prompted through the API gets its
-// turn, the tools know the epoch, status and metrics show it, and the node ends when it is
-// stopped.
+// turn, the tools receive the epoch, status and metrics show the session, and the node ends when
+// it is stopped.
 func TestUp(t *testing.T) {
 	data, project := t.TempDir(), t.TempDir()
 	script := filepath.Join(project, "model.script")
@@ -113,7 +113,7 @@ func TestUp(t *testing.T) {
 		t.Errorf("status: %d\n%s%s", code, &table, &errs)
 	}
 	checkExport(t, data, created.ID)
-	// A second node on the same directory changes nothing, whether or not it would serve the API.
+	// A second node on the same directory is refused, whether or not it would serve the API.
 	for _, flag := range []string{"--addr=", "--addr=127.0.0.1:0"} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), []string{"up", "--data", data, flag}, &out, &errs); code != 1 || !strings.Contains(errs.String(), "another process holds") {
@@ -185,8 +185,8 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// checkExport exports a session from the fleet to a file and to the files that official SDKs read, which the session functions
-// list, and back into the fleet after it was removed there.
+// checkExport exports a session from the fleet to a file, imports it into the files that the official SDKs read, and
+// imports it into the fleet again after it was removed there.
 func checkExport(t *testing.T, data, id string) {
 	t.Helper()
 	command := func(args ...string) (string, int) {

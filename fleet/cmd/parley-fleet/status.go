@@ -33,7 +33,7 @@ func top(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		fmt.Fprint(stdout, "\x1b[H\x1b[2J")
 		return printStatus(stdout, s)
 	}, true)
-	if ctx.Err() != nil { // perhaps during a request
+	if ctx.Err() != nil { // interrupted, perhaps during a request
 		return nil
 	}
 	return err
@@ -87,7 +87,7 @@ func printStatus(stdout io.Writer, s *fleet.Status) error {
 	return w.Flush()
 }
 
-// visible replaces characters of a worker's text that a terminal would obey.
+// visible replaces characters of a worker's text that could control the terminal.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -10,7 +10,7 @@ import (
 	"github.com/parley-go/parley/fleet"
 )
 
-// A screen calls a function with everything that is written to it.
+// A screen is a writer that calls a function with the written data.
 type screen func(text string) error
 
 func (s screen) Write(p []byte) (int, error) { return len(p), s(string(p)) }

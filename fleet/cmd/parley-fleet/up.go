@@ -61,8 +61,8 @@ func (f *nodeFlags) addWorker(fs *flag.FlagSet) {
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at this `HOST:PORT`, without a token")
 }
 
-// drainTime is how long turns may take to end after SIGTERM. Including the rest, the node
-// exits within 20 seconds.
+// drainTime is how long turns may take to end after SIGTERM. The node exits within 20 seconds
+// in all.
 const drainTime = 15 * time.Second
 
 // up runs a node.
@@ -172,7 +172,7 @@ func (f *nodeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return f.work(ctx, nc, replicas, listener, stdout, stderr)
 }
 
-// lockTime is how long a process that was killed may hold the lock, in a process that it was about to start.
+// lockTime is how long the lock of a killed process may last, in a child process that it was just starting.
 const lockTime = 2 * time.Second
 
 // lockData creates the directory of a node, and locks it: two servers would write to the same files.

@@ -24,14 +24,14 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// A bar is something that was measured, and how much it may be at most.
+// A bar is a measurement with its limit.
 type bar struct {
 	name        string
 	value, most float64
 	unit        string
 }
 
-// String reports whether the bar is held. A machine that is busy may miss it.
+// String reports whether the measurement is within its limit. On a busy machine it may not be.
 func (b bar) String() string {
 	held := "held"
 	if b.value > b.most {
@@ -102,7 +102,7 @@ func measureAlone(ctx context.Context, dir string, sessions int) error {
 	return cmd.Run()
 }
 
-// memory returns how much the process has in memory, in megabytes.
+// memory returns the resident memory of the process, in megabytes.
 func memory() float64 {
 	debug.FreeOSMemory()
 	data, _ := os.ReadFile("/proc/self/statm")
@@ -129,7 +129,7 @@ func each(n int, f func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// createSessions creates sessions of an actor, at rest.
+// createSessions creates idle sessions of an actor.
 func createSessions(ctx context.Context, b *fleet.Backend, by string, n int, cwd string) ([]string, error) {
 	ids := make([]string, n)
 	return ids, each(n, func(i int) error {
@@ -181,7 +181,7 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// acceptBar sends prompts to a session that somebody watches.
+// acceptBar sends prompts to a session that has a viewer.
 func acceptBar(ctx context.Context, b *fleet.Backend, h *hub.Hub, cwd string) error {
 	ids, err := createSessions(ctx, b, "chaos", 1, cwd)
 	if err != nil {
@@ -210,8 +210,8 @@ func acceptBar(ctx context.Context, b *fleet.Backend, h *hub.Hub, cwd string) er
 	return b.Rest(ctx, ids[0])
 }
 
-// floodBar has a tenant send a prompt to each of its sessions, and looks who gets the claims: others wait, too, one of
-// them with the weight 3.
+// floodBar makes a tenant send a prompt to each of its sessions while other tenants also wait, one of them with the weight
+// 3, and measures which tenants get the claims.
 func floodBar(ctx context.Context, b *fleet.Backend, h *hub.Hub, flood []string, cwd string) error {
 	if err := b.SetTenant(ctx, fleet.Tenant{Name: "heavy", Weight: 3}); err != nil {
 		return err

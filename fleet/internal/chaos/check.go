@@ -114,7 +114,7 @@ func (l *load) drive(ctx context.Context, i int) {
 	}
 }
 
-// finishTime is how long the prompts that were accepted may take after the last fault.
+// finishTime is how long the accepted prompts may take after the last fault.
 const finishTime = 3 * time.Minute
 
 // finish waits until every prompt has its result.
@@ -187,7 +187,7 @@ type history struct {
 type (
 	// An input is an append after a number, or, for a lease, empty.
 	input struct{ expect uint64 }
-	// An output reports whether the operation took place, as far as known.
+	// An output is the outcome of an operation, which may be unknown.
 	output struct{ ok, unknown bool }
 )
 
@@ -244,7 +244,7 @@ func (h *history) appendOnce(ctx context.Context, b *fleet.Backend, client int, 
 // dies.
 func (h *history) leaseOnce(ctx context.Context, b *fleet.Backend, client int, id string, began time.Time) {
 	call := time.Since(began).Nanoseconds()
-	limit, cancel := context.WithTimeout(ctx, finishTime) // without a majority it would wait for ever
+	limit, cancel := context.WithTimeout(ctx, finishTime) // without a majority it would wait forever
 	defer cancel()
 	l, err := b.Lease(limit, id)
 	if err != nil {
@@ -311,7 +311,7 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 	for i, id := range l.sessions {
 		var n, epoch uint64
 		owner, over := "", map[string]int{}
-		consumed := map[string][]string{} // by which entries
+		consumed := map[string][]string{} // inbox items and the entries that consumed them
 		for e, err := range w.backends[0].Read(ctx, id, 0, false) {
 			if err != nil {
 				return fmt.Errorf("session %d: %w", i, err)
@@ -395,7 +395,7 @@ type takeover struct {
 
 // printTakeovers prints how long takeovers took.
 func (w *world) printTakeovers(killed, paused []takeover) {
-	paused = slices.DeleteFunc(paused, func(t takeover) bool { return t.took > w.lease+pauseMore }) // they have another reason
+	paused = slices.DeleteFunc(paused, func(t takeover) bool { return t.took > w.lease+pauseMore }) // another fault caused these
 	for _, x := range []struct {
 		fault string
 		all   []takeover
@@ -418,7 +418,7 @@ func (w *world) printTakeovers(killed, paused []takeover) {
 // since returns how long ago the last of some faults was, if within the last minute.
 func (w *world) since(faults []time.Time, at time.Time) (all []takeover) {
 	for _, t := range faults {
-		if gap := at.Sub(t); gap >= 0 && gap < time.Minute { // earlier, the worker had given the session back
+		if gap := at.Sub(t); gap >= 0 && gap < time.Minute { // after an earlier fault, the worker had released the session
 			node := ""
 			if i := slices.IndexFunc(w.nodeFaults, func(f nodeFault) bool { return f.began.Before(at) && f.end.Add(electionTime).After(t) }); i >= 0 {
 				node = w.nodeFaults[i].kind
@@ -429,7 +429,7 @@ func (w *world) since(faults []time.Time, at time.Time) (all []takeover) {
 	return all
 }
 
-// electionTime is how long the election of a leader takes at most: see raft.go of package fleet.
+// electionTime is the longest time that the election of a leader takes: see raft.go of package fleet.
 const electionTime = 4 * time.Second
 
 // middle sorts takeovers and returns their median.

@@ -1,10 +1,10 @@
 // Command chaos tests that a fleet loses nothing: three nodes and four workers run as processes,
 // which are killed, paused and disconnected while sessions work. `make chaos` runs it.
 //
-// Every prompt leads to one tool call that adds a line to a ledger file. In the end each prompt has
-// one result, no line is there twice, no entry is by a process that was not the owner, and
-// porcupine finds an order for everything that clients did to logs and leases. Only a violation of that fails;
-// measurements are printed beside what they may be at most.
+// Every prompt leads to one tool call that adds a line to a ledger file. In the end each prompt must have
+// one result, no line may occur twice, no entry may be by a process that was not the owner, and porcupine must
+// find an order for the operations of clients on logs and leases. Only violations of these rules fail;
+// measurements are printed with their limits.
 package main
 
 import (

@@ -32,7 +32,7 @@ type world struct {
 	conns            []*nats.Conn
 	backends         []*fleet.Backend
 
-	mu                                   sync.Mutex // guards what follows
+	mu                                   sync.Mutex // guards the fields below
 	kills, nodeKills, pauses, partitions int
 	leaderKills, machineKills            int                    // of the node kills
 	killed                               map[string][]time.Time // workers, by name
@@ -235,7 +235,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// pauseMore is how much longer than its lease a worker is paused at most.
+// pauseMore is the longest time by which a pause of a worker exceeds its lease.
 const pauseMore = 6 * time.Second
 
 // faults causes faults for a while. Faults of workers overlap with those of nodes; only one node

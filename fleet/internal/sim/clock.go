@@ -9,9 +9,9 @@ import (
 	_ "github.com/nats-io/nats-server/v2/server/ats"
 )
 
-// The server decides about expiry with a clock of the whole process, whose goroutine waits for a channel
-// that was created outside the bubble. So it would neither follow the time of the bubble nor let that time
-// advance. These are its time and the number of its users.
+// The server decides about expiry by a clock of the whole process. Its goroutine waits for a channel that was
+// created outside the bubble, so it would neither follow the time of the bubble nor let that time advance. These
+// variables are its time and the number of its users.
 
 //go:linkname atsTime github.com/nats-io/nats-server/v2/server/ats.utime
 var atsTime atomic.Int64
@@ -21,7 +21,7 @@ var atsUsers atomic.Int64
 
 // runClock makes that clock follow the time of the bubble, until the returned function is called.
 func runClock() (stop func()) {
-	atsUsers.Add(1) // then it does not start its own goroutine
+	atsUsers.Add(1) // prevents the clock from starting its goroutine
 	done := make(chan struct{})
 	var work sync.WaitGroup
 	atsTime.Store(time.Now().UnixNano())

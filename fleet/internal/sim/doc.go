@@ -9,6 +9,6 @@
 //   - no effect took place twice,
 //   - no process keeps a lease whose entry has expired while another one has it.
 //
-// TestPlantedBugsAreFound shows that it finds bugs in the code below. PARLEY_SIM_SEED plays one seed and
-// prints its trace, PARLEY_SIM_SEEDS plays that many seeds.
+// TestPlantedBugsAreFound checks that the simulation finds bugs. PARLEY_SIM_SEED plays one seed and prints its
+// trace, PARLEY_SIM_SEEDS plays that many seeds.
 package sim

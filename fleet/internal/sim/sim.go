@@ -31,7 +31,7 @@ type simLink struct {
 	conns   []*simConn
 	stalled chan struct{} // closed when the link resumes; nil if it is not stalled
 	cut     bool          // new connections fail
-	slow    time.Duration // how long the process's output takes at least
+	slow    time.Duration // the shortest delay of the process's output
 }
 
 // InProcessConn implements [nats.InProcessConnProvider].
@@ -81,7 +81,7 @@ func (l *simLink) stall(d time.Duration) {
 	close(ch)
 }
 
-// disconnect ends all connections; with cut there are no new ones.
+// disconnect ends all connections. With cut, new connections fail.
 func (l *simLink) disconnect(cut bool) {
 	l.mu.Lock()
 	all := l.conns
@@ -197,7 +197,7 @@ type simWorld struct {
 	acked    map[string]int    // acknowledged appends, by content
 	effects  map[string]int    // how often each effect took place
 	holders  map[string]string // which process believes that it holds the lease of a session
-	cut      map[string]bool   // processes whose connection was broken: nobody answered for them for a while
+	cut      map[string]bool   // processes whose connection was broken, so that nobody answered for them for a while
 	began    time.Time
 }
 
@@ -272,7 +272,7 @@ func (w *simWorld) start(ctx context.Context, name string) (*simProcess, error) 
 	return p, nil
 }
 
-// die kills the process: none of its messages reaches the server any more.
+// die kills the process: none of its messages reaches the server from now on.
 func (p *simProcess) die() {
 	p.link.disconnect(true)
 	p.kill()
@@ -363,7 +363,7 @@ func (p *simProcess) hold(id string, l hub.Lease) {
 	if !write(hub.KindOwner, "own", 0) {
 		return
 	}
-	if open >= 0 && !write(hub.KindFrame, "outcome", open) { // unknown: it must not run again
+	if open >= 0 && !write(hub.KindFrame, "outcome", open) { // the outcome is unknown, so the step must not run again
 		return
 	}
 	for range 1 + p.rand.IntN(6) {

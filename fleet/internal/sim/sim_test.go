@@ -75,7 +75,7 @@ type keptLease struct{ hub.Lease }
 // Lost implements [hub.Lease].
 func (*keptLease) Lost() <-chan struct{} { return nil }
 
-// The simulation finds bugs that are planted in the code below it.
+// The simulation finds bugs that are planted in the backend.
 func TestPlantedBugsAreFound(t *testing.T) {
 	for name, plant := range map[string]bug{
 		"an owner writes though it was fenced":          {writesFenced: true},

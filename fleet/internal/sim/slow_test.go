@@ -13,9 +13,9 @@ import (
 	"github.com/parley-go/parley/wire"
 )
 
-// On a link that takes longer than a request may take at first, a prompt is accepted late but once, and a viewer sees
+// On a link that is slower than the initial limit of a request, a prompt is accepted late but once, and a viewer receives
 // everything once and in order.
-func TestSlowLink(t *testing.T) {
+func TestSlowLinkLosesNothing(t *testing.T) {
 	dir, err := os.MkdirTemp(simDir(), "fleet-sim-")
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestSlowLink(t *testing.T) {
 				}
 			}
 		}
-		time.Sleep(time.Minute) // whatever would be repeated has been
+		time.Sleep(time.Minute) // long enough for any repetition
 		for e, err := range near.b.Read(t.Context(), s.ID(), 0, false) {
 			if err != nil {
 				t.Fatal(err)

@@ -80,7 +80,7 @@ func (p *simWorker) close() {
 	p.b.Close()
 }
 
-// owners yields the names of the processes that own a session, one after the other.
+// owners yields the names of the successive owners of a session.
 func owners(ctx context.Context, b *fleet.Backend, id string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for e, err := range b.Read(ctx, id, 0, true) {
@@ -109,14 +109,14 @@ func watch(ctx context.Context, s *hub.Session) {
 	<-attached
 }
 
-// A session of a worker that is killed or paused has another worker in time, in whichever moment it happens, and whatever
-// the clocks of the servers say about the entry of the worker.
+// A session of a worker that is killed or paused has another worker in time, at whichever moment that happens and however
+// the clocks of the servers differ.
 func TestTakeoverInTime(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		fault func(*simWorker)
 		age   time.Duration // after which the server removes entries; 0 means the lease
-		most  time.Duration // until another worker has the session; 0 means that none may have it
+		most  time.Duration // until another worker must have the session; 0 means that none may have it
 		watch bool          // viewers are attached at both workers
 	}{
 		{"killed", func(p *simWorker) { p.link.disconnect(true) }, 0, 2500 * time.Millisecond, false},
