@@ -30,8 +30,8 @@ help: ## print this list
 
 # Parts that need the processors run one after the other. Tests also wait for processes, disks and clocks, so two suites
 # run at a time, the longest first.
-CHECKS := fmt vet staticcheck rules types jsonv2
-SUITES := race programs fleet stores
+CHECKS := fmt vet staticcheck rules types
+SUITES := race programs fleet
 check: ## everything a change must pass: all the lines below down to race, with the seconds of each; TIMES=FILE gets the sum
 	@for part in $(CHECKS); do $(MAKE) --no-print-directory timed-$$part || exit 1; done; \
 	$(MAKE) --no-print-directory --jobs=2 $(SUITES:%=timed-%); \
@@ -70,10 +70,10 @@ cross: ## link the command for linux, macOS and windows on amd64 and arm64, and 
 		[ $$GOARCH != amd64 ] || [ $$platform = $$here ] || go vet ./... || exit 1; \
 	done
 
-jsonv2: ## the round trips of package wire under Go's own encoding/json/v2
+jsonv2: ## for CI: the round trips of package wire under Go's own encoding/json/v2
 	GOEXPERIMENT=jsonv2 go test $(TESTFLAGS) ./wire/...
 
-stores: ## vet and test the modules below stores/, each with its own server on loopback if one is installed
+stores: ## for CI: vet and test the modules below stores/, each with its own server on loopback if one is installed
 	@for module in stores/*/go.mod; do \
 		echo "stores: $${module%/go.mod}"; \
 		(cd "$${module%/go.mod}" && go vet ./... && go test $(TESTFLAGS) ./...) || exit 1; \
