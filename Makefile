@@ -37,6 +37,7 @@ check: ## everything a change must pass: all the lines below down to race, with 
 	$(MAKE) --no-print-directory --jobs=2 $(SUITES:%=timed-%); \
 	$(MAKE) --no-print-directory took COMMAND='make check' TOOK=$$SECONDS
 
+# For any line: make it, and print its seconds.
 timed-%:
 	@began=$$SECONDS; $(MAKE) --no-print-directory $*; echo "check: $* took $$((SECONDS - began)) s"
 
@@ -101,8 +102,9 @@ pictures: ## renew the pictures of the console in docs/img
 	cd console/testdata/browsertest && PARLEY_SHOTS=$(CURDIR)/docs/img go test -count=1 -run TestPictures .
 
 # Packages whose tests do their work in other programs: the race detector would see little of it, and
-# they would take several times as long. The rules (internal/house) are a line of their own.
-PROGRAMS := cmd/parley engine/policy/policytest examples internal/site terminal
+# they would take several times as long. The same is true of what starts no goroutine and computes much. The rules
+# (internal/house) are a line of their own.
+PROGRAMS := cmd/parley engine/policy/policytest examples internal/site internal/typecheck internal/worktree terminal
 # Their tests build a release and its packages, which is a matter of CI.
 RELEASE := internal/sbom internal/pack
 programs: ## the tests that do their work in other programs: the command, attacks, examples, the site
