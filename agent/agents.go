@@ -40,7 +40,7 @@ func (set *setup) agents(p *project.Context) []*agents.Definition {
 // noSendMessage reports whether the tool that sends messages to subagents is disabled.
 func (set *setup) noSendMessage() bool {
 	f := set.flags
-	return f.Tools != nil && !slices.Contains(f.Tools, "default") && !slices.Contains(f.Tools, "SendMessage") || slices.Contains(f.DisallowedTools, "SendMessage")
+	return f.Tools != nil && !slices.Contains(f.Tools, "default") && !slices.Contains(f.Tools, "SendMessage") || set.withholds("SendMessage")
 }
 
 // allAgents reads the agents from all sources.

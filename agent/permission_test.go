@@ -491,12 +491,15 @@ func TestFlagSettings(t *testing.T) {
 	})
 }
 
-// TestToolsAreTakenAway checks that the model does not see tools that a flag removes, and
-// cannot call them.
+// TestToolsAreTakenAway checks that the model does not see tools that a flag or a deny rule removes, and cannot call them.
 func TestToolsAreTakenAway(t *testing.T) {
 	dir, _ := workdir(t)
 	for name, change := range map[string]func(*parley.Options){
 		"disallowed": func(o *parley.Options) { o.DisallowedTools = []string{"Write"} },
+		"all calls":  func(o *parley.Options) { o.DisallowedTools = []string{"Write(*)"} },
+		"pattern":    func(o *parley.Options) { o.DisallowedTools = []string{"W*"} },
+		"everything": func(o *parley.Options) { o.DisallowedTools = []string{"*"} },
+		"settings":   func(o *parley.Options) { o.Settings = json.RawMessage(`{"permissions":{"deny":["Write"]}}`) },
 		"tools":      func(o *parley.Options) { o.Tools = []string{"Read"} },
 		"no tools":   func(o *parley.Options) { o.Tools = []string{} },
 	} {

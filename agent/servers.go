@@ -42,17 +42,14 @@ func (s *server) newManager() *mcp.Manager {
 	})
 }
 
-// hidden reports whether a flag disables a tool of an MCP server, or one that handles them.
+// hidden reports whether a flag or a deny rule disables an MCP server, one of its tools, or a tool that handles servers.
 func (set *setup) hidden(name string) bool {
 	if want := set.flags.Tools; !strings.HasPrefix(name, "mcp__") && want != nil && !slices.Contains(want, "default") && !slices.ContainsFunc(want, func(w string) bool {
 		return strings.TrimSuffix(w, "Tool") == strings.TrimSuffix(name, "Tool")
 	}) {
 		return true
 	}
-	return slices.ContainsFunc(set.flags.DisallowedTools, func(rule string) bool {
-		rule = strings.TrimSuffix(rule, "__*")
-		return rule == name || strings.HasPrefix(rule, "mcp__") && strings.HasPrefix(name, rule+"__")
-	})
+	return set.withholds(name) || strings.HasPrefix(name, "mcp__") && set.withholds(name+"__")
 }
 
 // promptCommands returns the prompts of MCP servers as slash commands.

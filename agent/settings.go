@@ -223,6 +223,17 @@ func (set *setup) rules() (*policy.Policy, error) {
 	return p, errors.Join(append(errs, err)...)
 }
 
+// withhold finds the deny rules about whole tools. Invalid rules are reported elsewhere.
+func (set *setup) withhold() {
+	rules, _ := fileRules(set.prefs())
+	for _, text := range set.flags.DisallowedTools {
+		if r, err := policy.Parse(text, wire.BehaviorDeny, policy.Source{Layer: policy.LayerCLI}); err == nil {
+			rules = append(rules, r)
+		}
+	}
+	set.withheld = slices.DeleteFunc(rules, func(r policy.Rule) bool { return r.Behavior != wire.BehaviorDeny || r.Content != "" })
+}
+
 // fileRules returns the rules of settings.
 func fileRules(prefs *settings.Settings) (rules []policy.Rule, err error) {
 	var errs []error

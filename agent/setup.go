@@ -101,6 +101,8 @@ type setup struct {
 
 	sealed atomic.Bool // the logs reject writes
 
+	withheld []policy.Rule // the deny rules about whole tools, which the model is not offered
+
 	env     *tool.Env
 	sandbox *sandbox.Sandbox // nil if the settings disable it
 	wall    *sandbox.Wall    // for commands that nobody approved
@@ -178,6 +180,7 @@ func newSetup(from *Config, flags *cli.Flags) (*setup, error) {
 	if err := set.loadSettings(); err != nil {
 		return nil, err
 	}
+	set.withhold()
 	if err := set.loadModels(); err != nil {
 		return nil, err
 	}
@@ -249,7 +252,8 @@ func (set *setup) tools() []tool.Tool {
 	})
 }
 
-// offersTool reports whether the flags allow the model a tool, by any of its names.
+// offersTool reports whether the model is offered a tool, by any of its names: the flags name it, and no rule denies all
+// its calls.
 func (set *setup) offersTool(names ...string) bool {
 	named := func(list []string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(list, n) })
@@ -258,7 +262,12 @@ func (set *setup) offersTool(names ...string) bool {
 	if want == nil && set.flags.Bare {
 		want = []string{"Bash", "Edit", "Read"}
 	}
-	return (want == nil || slices.Contains(want, "default") || named(want)) && !named(set.flags.DisallowedTools)
+	return (want == nil || slices.Contains(want, "default") || named(want)) && !set.withholds(names...)
+}
+
+// withholds reports whether a rule at the start denies all calls of a tool, by any of its names.
+func (set *setup) withholds(names ...string) bool {
+	return slices.ContainsFunc(set.withheld, func(r policy.Rule) bool { return r.NamesTool(names...) })
 }
 
 // questions returns the tools with which the model asks the user, if the host accepts permission

@@ -242,16 +242,13 @@ func (c *permissions) unseen(tools []tool.Tool) []string {
 		return nil // no permission is requested at all
 	}
 	rules := c.policy.Rules()
-	names := func(r policy.Rule, name string) bool {
-		return r.Tool == name || r.Tool == "*" || strings.HasPrefix(name, strings.TrimSuffix(r.Tool, "__*")+"__")
-	}
 	var unseen []string
 	for _, t := range tools {
 		name := t.Spec().Name
-		if slices.Contains(QuestionTools(), name) || slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Behavior == wire.BehaviorAsk && names(r, name) }) {
+		if slices.Contains(QuestionTools(), name) || slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Behavior == wire.BehaviorAsk && r.NamesTool(name) }) {
 			continue
 		}
-		whole := slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Content == "" && names(r, name) })
+		whole := slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Content == "" && r.NamesTool(name) })
 		if whole || c.mode == wire.ModeBypassPermissions || c.mode == wire.ModeDontAsk {
 			unseen = append(unseen, name)
 		}

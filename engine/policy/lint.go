@@ -55,6 +55,10 @@ func Lint(rules []Rule, tools []string, roots []string, home string) []Finding {
 			if strings.Contains(r.Tool, " ") {
 				add(true, "never matches", "the name of an MCP tool contains no spaces")
 			}
+		case strings.Contains(r.Tool, "*"):
+			if r.Behavior == wire.BehaviorAllow {
+				add(true, "never matches", "an allow rule names one tool; * in the name of a tool is for deny and ask rules")
+			}
 		case !slices.Contains(toolNames, r.Tool) && !slices.Contains(tools, r.Tool):
 			hint := "tool names look like Bash, Read or mcp__server__tool"
 			if name := spelling.Closest(r.Tool, slices.Concat(toolNames, tools)); name != "" {

@@ -10,6 +10,9 @@ import (
 func TestLint(t *testing.T) {
 	for rule, want := range map[string]string{
 		"allow Bash(git diff:*)": "", "deny Read(.env)": "", "allow mcp__s": "", "deny Task(Explore)": "", "allow Skill(pdf)": "", "allow WebFetch(domain:x.org)": "", "allow WebFetch(domain:*.x.org)": "",
+		"deny *": "", "ask W*": "", "deny mcp__*": "",
+		"allow *":                           "names one tool",
+		"allow W*":                          "names one tool",
 		"deny bash(rm:*)":                   "called Bash",
 		"deny Basj":                         "no such tool",
 		"allow mcp__s__t(x)":                "nothing in parentheses",

@@ -202,6 +202,33 @@ func TestOtherTools(t *testing.T) {
 	}
 }
 
+// TestPatternsOfTools checks that * in the name of a tool stands for any part of it in deny and ask rules, and that an
+// allow rule allows nothing by such a name.
+func TestPatternsOfTools(t *testing.T) {
+	for _, tt := range []struct {
+		rule, name string
+		matches    bool
+	}{
+		{"*", "TodoWrite", true}, {"*", "mcp__s__read", true}, {"T*", "TodoWrite", true}, {"*Write", "TodoWrite", true},
+		{"*(*)", "TodoWrite", true}, {"W*", "TodoWrite", false}, {"*s__read", "mcp__s__read", true}, {"Kill*", "TaskStop", true},
+	} {
+		for _, b := range []wire.PermissionBehavior{wire.BehaviorAllow, wire.BehaviorDeny, wire.BehaviorAsk} {
+			r, err := Parse(tt.rule, b, Source{File: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := &tool.Spec{Name: tt.name}
+			if tt.name == "TaskStop" {
+				spec.Aliases = []string{"KillShell"}
+			}
+			d := New(r).Decide(&Request{Tool: spec, Access: []tool.Access{{Kind: tool.Other}}})
+			if want := tt.matches && b != wire.BehaviorAllow; (d.Rule != nil) != want {
+				t.Errorf("%s %s: %s is %s by %v, want that the rule matches: %v", b, tt.rule, tt.name, d.Behavior, d.Rule, want)
+			}
+		}
+	}
+}
+
 // TestServerNames checks that an allow rule for a server does not allow another one
 // whose name has it as a prefix, and that a deny rule also covers such a server.
 func TestServerNames(t *testing.T) {

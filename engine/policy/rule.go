@@ -181,10 +181,19 @@ func Split(text string) []string {
 	return items
 }
 
-// names reports whether the rule names a tool.
+// NamesTool reports whether the rule names a tool, by its name and its other names.
+func (r *Rule) NamesTool(names ...string) bool {
+	return r.names(&tool.Spec{Name: names[0], Aliases: names[1:]})
+}
+
+// names reports whether the rule names a tool. In a deny or ask rule, * stands for any part of the name.
 func (r *Rule) names(spec *tool.Spec) bool {
 	if r.Tool == spec.Name || r.Tool == spec.RulesOf && r.Tool != "" || slices.Contains(spec.Aliases, r.Tool) {
 		return true
+	}
+	if r.Behavior != wire.BehaviorAllow && strings.Contains(r.Tool, "*") {
+		match := func(name string) bool { return wildcard(r.Tool, name) }
+		return match(spec.Name) || spec.RulesOf != "" && match(spec.RulesOf) || slices.ContainsFunc(spec.Aliases, match)
 	}
 	if strings.HasPrefix(r.Tool, "mcp__") && strings.HasPrefix(spec.Name, "mcp__") {
 		return r.namesServer(spec)
@@ -203,7 +212,7 @@ func (r *Rule) MatchesName(name string) bool {
 // applies to every server that may be meant.
 func (r *Rule) namesServer(spec *tool.Spec) bool {
 	if r.Behavior != wire.BehaviorAllow {
-		return wildcard(r.Tool, spec.Name) || strings.HasPrefix(spec.Name, r.Tool+"__")
+		return strings.HasPrefix(spec.Name, r.Tool+"__")
 	}
 	server, rest := spec.Server, strings.TrimPrefix(r.Tool, "mcp__")
 	if server == "" {

@@ -80,13 +80,12 @@ func (n *Narrowing) Policy() policy.Narrowing {
 func (n *Narrowing) Has(names ...string) bool {
 	is := func(r policy.Rule) bool {
 		server, all := strings.CutSuffix(r.Tool, "__*")
-		// mcp__a__b names a tool, and mcp__a__b__* a server. A deny rule matches both.
-		all = all || r.Behavior == wire.BehaviorDeny || strings.Count(server, "__") < 2
+		all = all || strings.Count(server, "__") < 2 // mcp__a__b names a tool, and mcp__a__b__* a server
 		return slices.ContainsFunc(names, func(name string) bool {
 			return r.Tool == name || all && strings.HasPrefix(server, "mcp__") && strings.HasPrefix(name, server+"__")
 		})
 	}
-	if slices.ContainsFunc(n.denied, func(r policy.Rule) bool { return r.Content == "" && (is(r) || r.Tool == "*") }) {
+	if slices.ContainsFunc(n.denied, func(r policy.Rule) bool { return r.Content == "" && r.NamesTool(names...) }) {
 		return false
 	}
 	return n.all || slices.ContainsFunc(n.tools, func(r policy.Rule) bool { return is(r) || r.Tool == "*" })
@@ -94,7 +93,7 @@ func (n *Narrowing) Has(names ...string) bool {
 
 // Allows reports whether no rule denies the agent a tool, by its name.
 func (n *Narrowing) Allows(name string) bool {
-	return !slices.ContainsFunc(n.denied, func(r policy.Rule) bool { return r.Content == "" && (r.Tool == name || r.Tool == "*") })
+	return !slices.ContainsFunc(n.denied, func(r policy.Rule) bool { return r.Content == "" && r.NamesTool(name) })
 }
 
 // Keeps reports whether the agent has a tool.
