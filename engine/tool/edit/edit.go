@@ -117,9 +117,6 @@ func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Re
 	if in.OldString == in.NewString {
 		return nil, tool.Misuse("No changes to make: old_string and new_string are exactly the same.")
 	}
-	if strings.EqualFold(filepath.Ext(path), ".ipynb") {
-		return nil, tool.Misuse("%s is a Jupyter notebook. Use NotebookEdit to change its cells.", path)
-	}
 	place, err := files.Open(call, path)
 	if err != nil {
 		return nil, err
@@ -130,6 +127,9 @@ func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Re
 	data, before, err := place.ReadAll(files.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t.create(ctx, call.Env, place, &in, out, check)
+	}
+	if err == nil && strings.EqualFold(filepath.Ext(path), ".ipynb") {
+		return nil, tool.Misuse("%s is a Jupyter notebook. Use NotebookEdit to change its cells.", path)
 	}
 	if err != nil {
 		return nil, err

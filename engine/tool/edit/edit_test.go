@@ -104,6 +104,18 @@ func TestEdit(t *testing.T) {
 }
 
 // The structured results.
+// TestNotebook checks that Edit creates notebooks, and leaves those that exist to NotebookEdit.
+func TestNotebook(t *testing.T) {
+	env := tooltest.Env(t)
+	content := `{"cells":[],"metadata":{},"nbformat":4,"nbformat_minor":5}`
+	if r := tooltest.Do(t, env, edit.New(nil), "file_path", "new.ipynb", "old_string", "", "new_string", content); r.IsError {
+		t.Error(r.Content.Text)
+	}
+	if r := tooltest.Do(t, env, edit.New(nil), "file_path", "new.ipynb", "old_string", "5", "new_string", "4"); !r.IsError || !strings.Contains(r.Content.Text, "Use NotebookEdit") {
+		t.Error(r.Content.Text)
+	}
+}
+
 func TestShape(t *testing.T) {
 	env := tooltest.Env(t)
 	path := tooltest.Write(t, env, "a.txt", "replaced\n")

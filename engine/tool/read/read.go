@@ -46,11 +46,11 @@ const schema = `{
 
 // Limits of what is shown at once.
 const (
-	maxSkim  = 64 << 20 // bytes of one line of a large file that are read
-	maxLines = 2000
-	maxLine  = 2000      // characters of a line
-	maxBytes = 100 << 10 // of text; about 25,000 tokens
-	largeBy  = 10        // factor for allow_large
+	maxSkim     = 64 << 20 // bytes of one line of a large file that are read
+	maxLines    = 2000
+	startOfLine = 2000      // characters of a line that is longer than maxBytes
+	maxBytes    = 100 << 10 // of text; about 25,000 tokens
+	largeBy     = 10        // factor for allow_large
 )
 
 // Tool is the tool Read.
@@ -237,7 +237,7 @@ func (v *view) scan(ctx context.Context, r *bufio.Reader) error {
 	length := 0     // of the line
 	keep := func(part []byte) {
 		length += len(part)
-		if room := maxLine*utf8.UTFMax - len(line); room > 0 && v.shows(v.total+1) {
+		if room := v.bytes - len(line); room > 0 && v.shows(v.total+1) {
 			line = append(line, part[:min(room, len(part))]...)
 		}
 	}
@@ -286,16 +286,15 @@ func (v *view) end(line []byte, length int) {
 	}
 	if length == len(line) && length > 0 && line[length-1] == '\r' {
 		line = line[:length-1]
-		length--
 	}
 	text := string(line)
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\ufffd")
-		v.invalid = v.invalid || length == len(line)
+		v.invalid = v.invalid || length <= v.bytes
 	}
-	if length > len(line) || utf8.RuneCountInString(text) > maxLine {
+	if length > v.bytes { // it cannot be shown at once
 		runes := []rune(text)
-		text = string(runes[:min(maxLine, len(runes))]) + fmt.Sprintf("… [cut; the line has %s]", files.Size(int64(length)))
+		text = string(runes[:min(startOfLine, len(runes))]) + fmt.Sprintf("… [cut; the line has %s]", files.Size(int64(length)))
 	}
 	if v.size+len(text)+1 > v.bytes && len(v.shown) > 0 {
 		v.full = true

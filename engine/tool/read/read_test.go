@@ -31,6 +31,7 @@ func TestText(t *testing.T) {
 	tooltest.Write(t, env, "latin.txt", "caf\xe9\n")
 	tooltest.Write(t, env, "empty.txt", "")
 	tooltest.Write(t, env, "long.txt", strings.Repeat("x", 5000)+"\nend")
+	tooltest.Write(t, env, "huge.txt", strings.Repeat("é", 50<<10)+"x\nend")
 	tooltest.Write(t, env, "many.txt", strings.Repeat("y\n", 5000))
 	root := env.Roots[0]
 	file := func(name, rest string) string {
@@ -54,7 +55,8 @@ func TestText(t *testing.T) {
 		{"UTF-16", []any{"file_path", "utf16.txt"}, "1\ta\n2\té", ""},
 		{"not UTF-8", []any{"file_path", "latin.txt"}, "1\tcaf\ufffd\n2\t\n\n(The file is not valid UTF-8;…", ""},
 		{"empty", []any{"file_path", "empty.txt"}, "(The file exists and is empty.)", ""},
-		{"long line", []any{"file_path", "long.txt"}, "1\t" + strings.Repeat("x", 2000) + "… [cut; the line has 4.9KB]\n2\tend", ""},
+		{"long line", []any{"file_path", "long.txt"}, "1\t" + strings.Repeat("x", 5000) + "\n2\tend", ""},
+		{"huge line", []any{"file_path", "huge.txt"}, "1\t" + strings.Repeat("é", 2000) + "… [cut; the line has 100KB]\n2\tend", ""},
 		{"many lines", []any{"file_path", "many.txt"}, strings.TrimSuffix(numbered("y", 2000), "\n") + "\n\n(Lines 1 to 2000 of 5001. The file continues: read on with offset 2001.)", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
