@@ -423,6 +423,9 @@ func (set *setup) userAgent() string {
 	}, s+")")
 }
 
+// headerChars are the characters of the names of HTTP headers.
+const headerChars = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
 // customHeader parses ANTHROPIC_CUSTOM_HEADERS: one header per line.
 func (set *setup) customHeader() (http.Header, error) {
 	header := http.Header{}
@@ -431,7 +434,8 @@ func (set *setup) customHeader() (http.Header, error) {
 			continue
 		}
 		name, value, ok := strings.Cut(line, ":")
-		if name = strings.TrimSpace(name); !ok || name == "" || strings.ContainsAny(name, " \t") {
+		name = strings.TrimSpace(name)
+		if !ok || name == "" || strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(headerChars, r) }) {
 			return nil, errors.New("Error: ANTHROPIC_CUSTOM_HEADERS must have one header per line, as Name: value.")
 		}
 		header.Add(name, strings.TrimSpace(value))

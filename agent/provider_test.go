@@ -338,6 +338,7 @@ func TestPlatformErrors(t *testing.T) {
 		{"no place", []string{"CLAUDE_CODE_USE_VERTEX=1", "ANTHROPIC_VERTEX_PROJECT_ID=p"}, nil, "Error: Vertex needs a region."},
 		{"no file", []string{"CLAUDE_CODE_USE_VERTEX=1", "ANTHROPIC_VERTEX_PROJECT_ID=p", "CLOUD_ML_REGION=global", "GOOGLE_APPLICATION_CREDENTIALS=/nowhere/x.json"}, nil, "Error: GOOGLE_APPLICATION_CREDENTIALS cannot be read"},
 		{"bad address", []string{"ANTHROPIC_API_KEY=k"}, []string{"--base-url", "not an address"}, `"not an address" is not the address of an API`},
+		{"bad name of a header", []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_CUSTOM_HEADERS=é: x"}, nil, "Error: ANTHROPIC_CUSTOM_HEADERS"},
 		{"bad header", []string{"ANTHROPIC_API_KEY=k", "ANTHROPIC_CUSTOM_HEADERS=nothing"}, nil, "Error: ANTHROPIC_CUSTOM_HEADERS"},
 		{"bad lifetime", []string{"CLAUDE_CODE_API_KEY_HELPER_TTL_MS=soon"}, []string{"--api-key-helper", "echo k"}, "Error: CLAUDE_CODE_API_KEY_HELPER_TTL_MS"},
 		{"bad helper", nil, []string{"--settings", `{"apiKeyHelper":7}`}, "apiKeyHelper is a number. Write a string"},

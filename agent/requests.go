@@ -118,8 +118,8 @@ func (s *server) updateSettings(req *wire.UpdateSettings) (any, error) {
 
 // setServerMode limits the permission mode for one MCP server.
 func (s *server) setServerMode(req *wire.SetMCPPermissionModeOverride) (any, error) {
-	if req.ServerName == "" {
-		return nil, newCodedError("", "set_mcp_permission_mode_override: serverName must be a string")
+	if err := needs(req, "serverName", req.ServerName); err != nil {
+		return nil, err
 	}
 	switch req.Mode {
 	case "", wire.ModeDefault, wire.ModeAuto:
@@ -318,6 +318,10 @@ func (s *server) registerRoot(req *wire.RegisterRepoRoot) (any, error) {
 
 // sideQuestion lets the model answer a question beside the conversation.
 func (s *server) sideQuestion(id string, req *wire.SideQuestion) {
+	if _, other := req.Extra["question"]; other {
+		s.respond(id, nil, newCodedError("", "side_question: question must be a string"))
+		return
+	}
 	s.conv.Do(func() { s.sendMessage(&wire.ControlRequestProgress{RequestID: id, Status: "started"}) })
 	s.beside(id, func() {
 		text, err := s.conv.SideQuestion(s.jobsCtx, req.Question)
@@ -332,6 +336,9 @@ func (s *server) sideQuestion(id string, req *wire.SideQuestion) {
 // generateTitle lets the model name the session. If it returns no title, the response has
 // none.
 func (s *server) generateTitle(ctx context.Context, req *wire.GenerateSessionTitle) (any, error) {
+	if _, other := req.Extra["description"]; other {
+		return nil, newCodedError("", "generate_session_title: description must be a string")
+	}
 	title, err := s.conv.GenerateTitle(ctx, req.Description, req.Persist)
 	if err != nil && s.set.cfg.Logger != nil {
 		s.set.cfg.Logger.Warn("no title could be generated", "error", err)

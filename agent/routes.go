@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime/debug"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parley-go/parley/engine"
 	"github.com/parley-go/parley/engine/tool/files"
 	"github.com/parley-go/parley/wire"
 )
@@ -125,6 +127,9 @@ var routes = sync.OnceValue(func() map[string]route {
 		byOwner((*server).setThinking),
 		byOwner(func(s *server, req *wire.RewindFiles) (any, error) {
 			r, err := s.conv.Rewind(req.UserMessageID, req.DryRun)
+			if errors.Is(err, engine.ErrCheckpointsOff) && req.DryRun {
+				return &wire.RewindFilesResponse{Error: err.Error()}, nil
+			}
 			if err != nil {
 				return nil, newCodedError("", "%v", err)
 			}
@@ -145,8 +150,7 @@ var routes = sync.OnceValue(func() map[string]route {
 			return nil, s.applySettings(req.Settings)
 		}),
 		byOwner(func(s *server, _ *wire.GetSessionCost) (any, error) {
-			usd, _ := s.conv.Ledger()
-			return &wire.GetSessionCostResponse{Text: fmt.Sprintf("Total cost: $%.4f", usd)}, nil
+			return &wire.GetSessionCostResponse{Text: s.conv.CostText()}, nil
 		}),
 		byOwner(func(s *server, _ *wire.GetUsage) (any, error) {
 			usd, models := s.conv.Ledger()
@@ -190,15 +194,24 @@ var routes = sync.OnceValue(func() map[string]route {
 			return func(ctx context.Context) (any, error) { return settled(ctx) }, nil
 		}),
 		later(func(s *server, req *wire.MCPReconnect) (func(context.Context) (any, error), error) {
+			if err := needs(req, "serverName", req.ServerName); err != nil {
+				return nil, err
+			}
 			settled := s.mcp.Reconnect(req.ServerName)
 			return func(ctx context.Context) (any, error) { return nil, settled(ctx) }, nil
 		}),
 		later(func(s *server, req *wire.MCPToggle) (func(context.Context) (any, error), error) {
+			if err := needs(req, "serverName", req.ServerName); err != nil {
+				return nil, err
+			}
 			settled := s.mcp.Toggle(req.ServerName, req.Enabled)
 			return func(ctx context.Context) (any, error) { return nil, settled(ctx) }, nil
 		}),
 		later(only(func(ctx context.Context, s *server, req *wire.MCPCall) (any, error) { return s.callServer(ctx, req) })),
 		later(func(s *server, req *wire.MCPReadResource) (func(context.Context) (any, error), error) {
+			if err := needs(req, "serverName", req.ServerName); err != nil {
+				return nil, err
+			}
 			if !strings.HasPrefix(req.URI, "ui://") {
 				return nil, newCodedError("", "mcp_read_resource: uri must use the ui:// scheme")
 			}
@@ -245,6 +258,14 @@ func (s *server) rescue(id string) {
 		fmt.Fprintf(s.stderr, "Error: a control request failed in an unexpected way: %v\n%s", p, debug.Stack())
 		s.respond(id, nil, fmt.Errorf("the request failed in an unexpected way: %v", p))
 	}
+}
+
+// needs returns an error if a request lacks a member, or if that is no string.
+func needs(req wire.Request, member, value string) error {
+	if value == "" {
+		return newCodedError("", "%s: %s must be a string", req.Subtype(), member)
+	}
+	return nil
 }
 
 // interrupt interrupts the running turn. It first stops the turn, then cancels its
@@ -299,6 +320,9 @@ func (s *server) endSession(id string) {
 
 // taskOutput returns the end of a task's output.
 func (s *server) taskOutput(req *wire.GetTaskOutput) (any, error) {
+	if err := needs(req, "task_id", req.TaskID); err != nil {
+		return nil, err
+	}
 	task, ok := s.set.env.Tasks().Get(req.TaskID)
 	if !ok {
 		return nil, newCodedError("", "get_task_output: no shell or Monitor task with that task_id in this session")
@@ -309,8 +333,8 @@ func (s *server) taskOutput(req *wire.GetTaskOutput) (any, error) {
 
 // stopTask stops a task. The message about its end comes before the response.
 func (s *server) stopTask(req *wire.StopTask) (func(context.Context) (any, error), error) {
-	if req.TaskID == "" {
-		return nil, newCodedError("", "stop_task: task_id must be a string")
+	if err := needs(req, "task_id", req.TaskID); err != nil {
+		return nil, err
 	}
 	return func(context.Context) (any, error) {
 		s.set.env.Tasks().Stop(req.TaskID)

@@ -382,6 +382,9 @@ func (set *setup) allowsServer(name string, cfg *wire.MCPServerConfig) bool {
 
 // callServer calls a tool of an MCP server for the host.
 func (s *server) callServer(ctx context.Context, req *wire.MCPCall) (*wire.MCPCallResponse, error) {
+	if err := needs(req, "tool", req.Tool); err != nil {
+		return nil, err
+	}
 	limit := 2 * time.Minute
 	if req.TimeoutMS > 0 {
 		limit = time.Duration(min(max(req.TimeoutMS, 1000), 600_000)) * time.Millisecond

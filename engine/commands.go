@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -433,21 +434,28 @@ func thousands(n int64) string {
 }
 
 func (c *commands) costCommand(t *turn, p *prompt, args string) *ending {
-	usd, models := c.requests.Ledger()
-	wall, api := c.requests.Times()
+	name, _, _ := typed(p)
+	c.rec.Emit(c.init(t))
+	return c.printed(t, name, "usage", args, c.requests.CostText())
+}
+
+// CostText describes the costs and the durations so far for people.
+func (r *requester) CostText() string {
+	usd, models := r.Ledger()
+	wall, api := r.Times()
+	// The cost is exact, but as a binary number it may be below a half.
+	dollars := func(usd float64) string { return fmt.Sprintf("$%.4f", math.Round(usd*1e4)/1e4) }
 	var b strings.Builder
-	fmt.Fprintf(&b, "Total cost: $%.4f", usd)
-	if c.requests.ledger.Unknown() {
+	b.WriteString("Total cost: " + dollars(usd))
+	if r.ledger.Unknown() {
 		b.WriteString(" and what has no known price")
 	}
 	fmt.Fprintf(&b, "\nTotal duration (API): %s\nTotal duration (wall): %s", api.Round(time.Second), wall.Round(time.Second))
 	for _, name := range slices.Sorted(maps.Keys(models)) {
 		m := models[name]
-		fmt.Fprintf(&b, "\n%s: %d input, %d output, %d cache read, %d cache write ($%.4f)", name, m.InputTokens, m.OutputTokens, m.CacheReadInputTokens, m.CacheCreationInputTokens, m.CostUSD)
+		fmt.Fprintf(&b, "\n%s: %d input, %d output, %d cache read, %d cache write (%s)", name, m.InputTokens, m.OutputTokens, m.CacheReadInputTokens, m.CacheCreationInputTokens, dollars(m.CostUSD))
 	}
-	name, _, _ := typed(p)
-	c.rec.Emit(c.init(t))
-	return c.printed(t, name, "usage", args, b.String())
+	return b.String()
 }
 
 func (c *commands) helpCommand(t *turn, p *prompt, args string) *ending {

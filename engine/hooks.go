@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -297,6 +298,18 @@ func (c *hooks) Rename(title string) error {
 	}
 	c.EmitTitle()
 	return nil
+}
+
+// maxTitle is the length of a title in characters.
+const maxTitle = 200
+
+// cleanTitle returns a title in one line, without what exceeds the limit.
+func cleanTitle(title string) string {
+	title = strings.Join(strings.Fields(title), " ")
+	if r := []rune(title); len(r) > maxTitle {
+		title = strings.TrimSpace(string(r[:maxTitle]))
+	}
+	return title
 }
 
 // EmitTitle emits the title of the session, if it has one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/parley-go/parley/engine/hook"
 	"github.com/parley-go/parley/engine/internal/call"
@@ -55,7 +54,7 @@ func assemble(cfg Config, host Host, sub *crew.Subagent, above *Conversation) *C
 	}
 	c.hooks = hooks{below: sub != nil, source: "startup", setup: cfg.Setup, title: cfg.Title, serving: &c.owner, runner: c.runner, rec: c.rec, env: env,
 		modelID: func() string { return c.model.ID }, rename: func(title string) error {
-			c.title = strings.TrimSpace(title)
+			c.title = cleanTitle(title)
 			return c.rec.Record(session.Title(c.title))
 		}, reload: func() { c.reloadProject() }}
 	if cfg.History != nil {

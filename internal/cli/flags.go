@@ -191,7 +191,7 @@ var flagTable = []flagGroup{
 			return nil
 		}},
 		{names: []string{"--thinking"}, value: "MODE", help: "adaptive, enabled or disabled", kind: flagString, choice: []string{"adaptive", "enabled", "disabled"}, set: str(func(f *Flags) *string { return &f.Thinking })},
-		{names: []string{"--thinking-display"}, value: "HOW", help: "summarized, or omitted: how much of the reasoning is shown", kind: flagString, set: str(func(f *Flags) *string { return &f.ThinkingDisplay })},
+		{names: []string{"--thinking-display"}, value: "HOW", help: "summarized, or omitted: how much of the reasoning is shown", kind: flagString, choice: []string{"summarized", "omitted", "highlights"}, set: str(func(f *Flags) *string { return &f.ThinkingDisplay })},
 		{names: []string{"--max-thinking-tokens"}, value: "N", help: "the limit of tokens for thinking", kind: flagString, set: func(f *Flags, v []string) error {
 			n, err := strconv.Atoi(v[0])
 			if err != nil || n < 0 {
