@@ -16,15 +16,84 @@ func (s *analysis) applyTable(c *Call, name string, input *Word) {
 		s.program(c, p, 1, input)
 		return
 	}
+	s.unknownProgram(c, name, input)
+}
+
+// unknownProgram records the effects of a program without a line: every argument may be a file
+// or a program.
+func (s *analysis) unknownProgram(c *Call, name string, input *Word) {
 	args := c.Args[1:]
 	c.Loose = true
 	c.Reads = asksVersion(nil, args)
 	s.arguments(c, args)
 	s.hidden(name, args)
+	c.announced()
 	s.parseInput(input)
 	if s.writesConfigOf(name) {
 		s.blur("it writes a file that " + name + " takes commands from")
 	}
+}
+
+// unlisted is for programs that are unknown but for their ways to run a command.
+func unlisted(a *argv, args []Word, at int) {
+	a.s.unknownProgram(a.c, a.via, a.input)
+	runsForms(a, args, at)
+	if a.p.is(runsTrait) && !asksVersion(a.p, args) {
+		for i, w := range args {
+			if t := w.Text(); !w.Static() || t == "--" || !strings.HasPrefix(t, "-") {
+				a.c.risk(at+i, t)
+				return
+			}
+			a.c.risk(at+i, w.Text())
+		}
+	}
+}
+
+// announced records the words of an unknown program that are certainly a command: an interpreter
+// with its code, and a program after a word such as exec. A rule for the unknown program does not
+// cover them.
+func (c *Call) announced() {
+	if len(c.Args) > maxLoose {
+		return
+	}
+	for i, w := range c.Args {
+		if i == 0 || !w.Static() {
+			continue
+		}
+		t := w.Text()
+		if p := lookup(path.Base(t)); p != nil && (p.code == "shell" || p.code == "language") {
+			shell := p.code == "shell"
+			if slices.ContainsFunc(c.Args[i+1:], func(a Word) bool { return a.Static() && announcesCommand(a.Text(), shell) }) {
+				c.risk(i, t)
+			}
+		}
+		name, value, joined := strings.Cut(t, "=")
+		switch {
+		case joined && isExec(name) && value != "":
+			c.risk(i, t)
+		case i+1 == len(c.Args) || joined:
+		case !c.Args[i+1].Static():
+			if isExec(t) {
+				c.risk(i, t)
+			}
+		case isExec(t) && !strings.HasPrefix(c.Args[i+1].Text(), "-"):
+			c.risk(i, t)
+		case t == "--" || announcesCommand(t, false):
+			first, _, _ := strings.Cut(c.Args[i+1].Text(), " ")
+			if p := lookup(path.Base(first)); p != nil && !p.is(readsTrait|printsTrait) {
+				c.risk(i, t)
+			}
+		}
+	}
+}
+
+// isExec reports whether a word can only mean that a command follows.
+func isExec(t string) bool {
+	switch strings.TrimLeft(t, "-") {
+	case "exec", "execute", "exec-batch", "command", "cmd", "shell-command", "run-command", "on-change-exec", "eval":
+		return t[0] == '-' || t == "exec"
+	}
+	return false
 }
 
 // asksVersion reports whether a program is only asked for its version or its help.
@@ -117,7 +186,7 @@ func (a *argv) options(at int) {
 		case a.pair(t, i):
 		default:
 			a.operands = append(a.operands, operand{w, i})
-			if p.is(subTrait) && len(a.operands) == 1 && a.subcommand(i) {
+			if p.is(subTrait) && a.subcommand(i) {
 				return
 			}
 			if p.is(stopTrait) && (len(p.args) == 0 || len(a.operands) >= a.stopAt()) {
@@ -183,9 +252,16 @@ func (a *argv) behind(i int) {
 	}
 }
 
-// subcommand continues with the line of a subcommand, if there is one.
+// subcommand continues with the line of a subcommand, if there is one. The operand at the
+// index is its name, or the second word of it: npm config set.
 func (a *argv) subcommand(i int) bool {
+	if len(a.operands) > 2 {
+		return false
+	}
 	word := " " + a.c.Args[i].Text()
+	if len(a.operands) == 2 {
+		word = " " + a.operands[0].word.Text() + word
+	}
 	sub := programs().program(a.p.name + word)
 	if a.p.name == "git" && sub != nil {
 		a.beforeGit(i)
@@ -197,6 +273,12 @@ func (a *argv) subcommand(i int) bool {
 	if sub == nil {
 		return false
 	}
+	if sub.is(runsTrait) {
+		a.runsWords(i)
+		if sub.marks() {
+			return false
+		}
+	}
 	other := *a
 	other.p, other.operands = sub, nil
 	a.done, a.delegated = true, true
@@ -206,6 +288,49 @@ func (a *argv) subcommand(i int) bool {
 		other.all(i + 1)
 	}
 	return true
+}
+
+// marks reports whether a line only marks a subcommand that runs a command: its words
+// are those of the program's line.
+func (p *program) marks() bool {
+	return p.is(runsTrait) && p.code == "" && len(p.args)+len(p.short)+len(p.long)+len(p.begin) == 0
+}
+
+// runsWords records that the subcommand at an index runs the words after it, if there are any. Only a
+// rule that contains the subcommand covers it.
+func (a *argv) runsWords(i int) {
+	for _, w := range a.c.Args[i+1:] {
+		if t := w.Text(); !w.Static() || t == "-" || t != "--" && !strings.HasPrefix(t, "-") {
+			a.acts()
+			a.c.risk(i, a.c.Args[i].Text())
+			return
+		}
+	}
+}
+
+// runsForms is runsWords for a program whose options are not known: any word may be its
+// subcommand.
+func runsForms(a *argv, args []Word, at int) {
+	before := ""
+	for i, w := range args {
+		t := w.Text()
+		if t == "--" {
+			return
+		}
+		if !w.Static() || t == "" || t[0] == '-' {
+			continue
+		}
+		for _, name := range []string{a.p.name, a.via} {
+			sub := programs().program(name + " " + t)
+			if sub == nil && before != "" {
+				sub = programs().program(name + " " + before + " " + t)
+			}
+			if sub.is(runsTrait) && len(a.c.Danger) == 0 {
+				a.runsWords(at + i)
+			}
+		}
+		before = t
+	}
 }
 
 // pair handles an operand of the form name=value that the line lists.
@@ -455,6 +580,17 @@ func (a *argv) recordFindings() {
 	if a.unpacks {
 		a.s.unpacked(a.via)
 	}
+	a.readsCommands()
+}
+
+// readsCommands records that a program takes commands from its input, if it has one that is not a
+// statement of SQL.
+func (a *argv) readsCommands() {
+	if !a.p.is(inputTrait) || !a.s.fed || a.input != nil && a.input.Static() && a.p.code == "database" && plainSQL(a.input.Text()) {
+		return
+	}
+	a.acts()
+	a.c.risk(-1, "commands from its input")
 }
 
 // hidden records what the arguments of an unknown program may run: a shell or another

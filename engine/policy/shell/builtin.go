@@ -13,9 +13,10 @@ func init() {
 	functions = map[string]func(a *argv, args []Word, at int){
 		"builtin": builtin, "cd": changeDir, "dark": dark, "jobs": jobs, "variables": variables, "export": exports, "set": set,
 		"mapfile": mapfile, "printf": printf, "test": testProgram,
-		"loose": loosely, "deep": deeply, "compress": compress, "archive": archives, "mode": fileMode, "unpack": unpacks, "copy": copies, "tar": tar,
+		"loose": loosely, "unlisted": unlisted,
+		"deep": deeply, "compress": compress, "archive": archives, "mode": fileMode, "unpack": unpacks, "copy": copies, "tar": tar,
 		"find": find, "xargs": allWords, "sudo": sudo, "parallel": parallel, "script": scriptProgram, "ssh": ssh, "pkg": allWords,
-		"shell": shell, "language": language, "curl": curl, "wget": wget, "project": project, "runner": runner,
+		"shell": shell, "language": language, "database": database, "curl": curl, "wget": wget, "project": project, "runner": runner,
 		"git": git, "gitconfig": gitConfig, "gitsub": gitSubmodule, "gitbisect": gitBisect, "gitview": gitBisectView, "gitunpack": unpacks, "gitrisk": gitRisk,
 	}
 }
@@ -26,6 +27,7 @@ func allWords(a *argv, _ []Word, at int) { a.all(at) }
 // loosely is for programs of which only the name is known.
 func loosely(a *argv, args []Word, at int) {
 	a.c.Loose = true
+	runsForms(a, args, at)
 	risky(a, args, at)
 	a.c.Reads = asksVersion(a.p, args)
 	a.s.arguments(a.c, args)
@@ -283,6 +285,7 @@ func sudo(a *argv, args []Word, at int) {
 		if t := w.Text(); t == "-e" || t == "--edit" {
 			a.s.arguments(a.c, args[i+1:])
 			a.c.Loose = true
+			a.c.risk(at+i, t)
 			return
 		}
 		if !strings.HasPrefix(w.Text(), "-") {

@@ -57,6 +57,10 @@ func init() {
 		"inplace": inplaceEffect,
 		"unpack":  func(a *argv, w Word, _, _ int) { a.acts(); a.unpacks = true },
 		"target":  targetEffect,
+		"script":  scriptEffect,
+		"gorun":   goRunEffect,
+		"media":   mediaEffect,
+		"sql":     sqlEffect,
 		"name":    nameEffect,
 		"into":    intoEffect,
 		"move":    func(a *argv, w Word, _, _ int) { a.inplace = true },
@@ -310,6 +314,108 @@ func targetEffect(a *argv, w Word, _, at int) {
 		a.c.Places = append(a.c.Places, Place{at, w})
 	}
 }
+
+// scriptEffect handles the name of a script of the project. Without such a script, the program
+// of that name runs: "pnpm touch x".
+func scriptEffect(a *argv, w Word, i, at int) {
+	targetEffect(a, w, i, at)
+	t, marked := w.Text(), func(d Danger) bool { return d.Arg == at }
+	if !w.Static() || IsKnown(path.Base(t)) && !slices.Contains(packageCommands, t) && !slices.ContainsFunc(a.c.Danger, marked) {
+		a.done = true
+		a.acts()
+		a.s.run(a.c.Args[at:], a.via, a.input)
+	}
+}
+
+// packageCommands are commands of pnpm and yarn, and usual names of scripts, that are also names of programs.
+var packageCommands = strings.Fields(`add audit bin cache ci config dedupe env fetch help import info init install link list ls node outdated owner pack patch
+	prettier prune publish rebuild remove root run start store test tsc unlink update upgrade version view why workspace workspaces eslint jest vitest mocha
+	playwright webpack vite rollup parcel mypy ruff build lint format watch dev clean deploy up t i`)
+
+// goRunEffect handles the package that go runs: one of the project, not one that is fetched.
+func goRunEffect(a *argv, w Word, i, at int) {
+	targetEffect(a, w, i, at)
+	if !w.Static() || strings.Contains(w.Text(), "@") {
+		a.riskIf(true, at)
+	}
+}
+
+// mediaEffect handles a file of a program that converts pictures, sound or films. Its name can
+// also be an instruction or an address: msl:x, @list, |command, http://x, tee:x.
+func mediaEffect(a *argv, w Word, i, at int) {
+	targetEffect(a, w, i, at)
+	t := w.Text()
+	scheme, file, ok := strings.Cut(t, ":")
+	if ok {
+		targetEffect(a, Literal(file), i, at)
+	}
+	a.riskIf(!w.Static() || strings.HasPrefix(t, "@") || strings.Contains(t, "|") || strings.HasPrefix(t, "-") && len(t) > 1 ||
+		ok && !slices.Contains(plainSchemes, strings.ToLower(scheme)), at)
+}
+
+// plainSchemes are formats of pictures that a name may begin with, and pictures that are drawn.
+var plainSchemes = strings.Fields("png jpg jpeg gif webp bmp tiff tif ico avif heic xc canvas gradient plasma pattern null rose logo")
+
+// sqlEffect handles statements of SQL.
+func sqlEffect(a *argv, w Word, i, at int) {
+	a.acts()
+	a.riskIf(!w.Static() || !plainSQL(w.Text()), at)
+}
+
+// plainSQL reports whether statements certainly only work in the database: they contain no command
+// of the client, and nothing that makes the database run a program or access a file.
+func plainSQL(text string) bool {
+	text = strings.TrimSuffix(strings.TrimSpace(text), `\G`)
+	if strings.ContainsAny(text, "\\\x00`\r") {
+		return false
+	}
+	starts := true // a statement or a line starts here
+	first := true
+	for i := 0; i < len(text); {
+		switch c := text[i]; {
+		case c == '\n' || c == ';':
+			starts = true
+			i++
+		case c == ' ' || c == '\t':
+			i++
+		case isNameByte(c):
+			end := i
+			for end < len(text) && isNameByte(text[end]) {
+				end++
+			}
+			word := strings.ToLower(text[i:end])
+			if slices.Contains(sqlOutside, word) || starts && slices.Contains(sqlClient, word) || first && !slices.Contains(sqlPlain, word) {
+				return false
+			}
+			starts, first = false, false
+			i = end
+		default:
+			if starts && (c == '.' || c == '!' || c == '|' || c == '/' || c == '@') {
+				return false
+			}
+			starts = false
+			i++
+		}
+	}
+	return true
+}
+
+func isNameByte(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
+}
+
+// Words of SQL: those that statements begin with, those that lead out of the database, and commands
+// of clients that need no backslash.
+var (
+	sqlPlain = strings.Fields(`select insert update delete create drop alter explain show describe desc pragma begin commit rollback with values
+		truncate analyze use set reindex start savepoint release grant revoke comment table replace merge`)
+	sqlOutside = strings.Fields(`program copy outfile dumpfile infile load_file load_extension readfile writefile edit attach vacuum lo_import
+		lo_export pg_read_file pg_read_binary_file pg_ls_dir pg_file_write xp_cmdshell sys_exec sys_eval fts3_tokenizer language function
+		procedure extension handler foreign server dblink dblink_exec dblink_connect read_csv read_csv_auto read_text read_blob read_json
+		read_parquet export install soname plugin library global local_infile url s3 file odbc jdbc`)
+	sqlClient = strings.Fields(`system source tee notee pager nopager edit delimiter load import export do call execute prepare install attach
+		copy connect exec help`)
+)
 
 // nameEffect handles a value that is the name of something built in, or a file to run.
 func nameEffect(a *argv, w Word, i, _ int) {

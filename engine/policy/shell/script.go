@@ -75,6 +75,7 @@ type Script struct {
 type analysis struct {
 	scope
 	piped string // what is piped into the current program, as far as it is known
+	fed   bool   // the input of the current program is a file, a text or a pipe
 	depth int
 	owner *Call // the current call
 }
@@ -421,6 +422,8 @@ func (s *analysis) stmt(st *syntax.Stmt, via string) {
 		document := s.redirect(r)
 		if isInput(r) {
 			input = document // the last redirection applies, even if it is a file
+			defer func(before bool) { s.fed = before }(s.fed)
+			s.fed = true
 		} else if document != nil && document.Static() {
 			s.parseGuess(document.Text(), r.Op.String())
 		}
@@ -438,8 +441,8 @@ func (s *analysis) compound(cmd syntax.Command, via string) {
 	case *syntax.BinaryCmd:
 		s.stmt(c.X, via)
 		if c.Op == syntax.Pipe || c.Op == syntax.PipeAll {
-			defer func(before string) { s.piped = before }(s.piped)
-			s.piped = s.printed(c.X)
+			defer func(piped string, fed bool) { s.piped, s.fed = piped, fed }(s.piped, s.fed)
+			s.piped, s.fed = s.printed(c.X), true
 		}
 		s.stmt(c.Y, via)
 	case *syntax.Block:

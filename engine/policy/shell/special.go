@@ -165,6 +165,7 @@ func (a *argv) findCommand(args []Word, i int, found Word) int {
 // send something else, or communicate with another machine. Single letters also match
 // in a cluster, a word with one dash is the beginning of an option, one without is an
 // operand, and @ is a file with further words. Long options and operands may be abbreviated.
+// isRisk explains / and :.
 var risks = map[string]string{
 	"docker": "v o H --volume --mount --output --privileged --device --cap-add --pid --security-opt --volumes-from --host --context" +
 		" --config --env-file --secret --ssh" +
@@ -177,11 +178,11 @@ var risks = map[string]string{
 	"journalctl": "M --machine --cursor-file --vacuum- --rotate --flush --sync --setup-keys --update-catalog --relinquish-var --smart-relinquish-var",
 	"systemctl":  "H M --host --machine --root --image",
 	"javac":      "-J -processor --processor -Xplugin @", "ld": "-plugin --plugin @", "objcopy": "@ --plugin --dump-section", "strip": "@ --plugin", "as": "@",
-	"dig": "f k", "telnet": "n",
+	"dig": "f k", "telnet": "n", "service": "/",
 	"nmap": "-o -iL -script -datadir --script --script- --datadir --servicedb --versiondb --stylesheet --resume --append-output --excludefile --proxies",
 	"sftp": "o S D F b", "lftp": "e c f", "sshfs": "o F", "mksquashfs": "-p -sort", "xorriso": "-external_filter -options_from_file -launch_frontend",
-	"restic": "o --option --password-command", "borg": "--rsh --remote-path --debug-profile",
-	"rclone":    "--config --password-command --sftp-ssh --metadata-mapper --webdav-bearer-token-command --log-file --cpuprofile --memprofile --rc",
+	"restic": "o --option --password-command --stdin-from-command", "borg": "--rsh --remote-path --debug-profile",
+	"rclone":    ": --config --password-command --sftp-ssh --metadata-mapper --webdav-bearer-token-command --log-file --cpuprofile --memprofile --rc",
 	"duplicity": "--gpg-binary --ssh-options --rsync-options --sftp-command --scp-command --use-scp",
 	"unison":    "-sshcmd -rshcmd -servercmd -diff -merge -backup -logfile -addversionno -sshargs",
 	"aws":       "--endpoint-url --cli-input- --ca-bundle", "gcloud": "--flags-file --configuration --access-token-file --credential-file-override",
@@ -219,6 +220,7 @@ func risky(a *argv, args []Word, at int) {
 			}
 		}
 	}
+	a.readsCommands()
 }
 
 // isRisk reports whether a word is one of the risks of its program. The last word of a
@@ -228,6 +230,10 @@ func isRisk(t, risk string, last, abbreviates bool) bool {
 	switch {
 	case risk == "@":
 		return strings.HasPrefix(t, "@")
+	case risk == "/": // the path of a script
+		return !option && strings.Contains(t, "/")
+	case risk == ":": // a description of a remote, whose options can name a program
+		return strings.HasPrefix(t, ":") || !option && strings.Contains(t, ",")
 	case strings.HasPrefix(risk, "--"):
 		return t == risk || abbreviates && len(t) > 2 && strings.HasPrefix(risk, t) || strings.HasSuffix(risk, "-") && strings.HasPrefix(t, risk)
 	case strings.HasPrefix(risk, "-"):
@@ -243,7 +249,9 @@ func isRisk(t, risk string, last, abbreviates bool) bool {
 func deeply(a *argv, args []Word, at int) {
 	s, c, name := a.s, a.c, a.via
 	c.Loose = true
+	runsForms(a, args, at)
 	risky(a, args, at)
+	transfers(a, args, at)
 	c.Reads = asksVersion(a.p, args)
 	s.arguments(c, args)
 	s.hidden(name, args)
@@ -271,6 +279,26 @@ func deeply(a *argv, args []Word, at int) {
 	}
 }
 
+// transfers records where a program copies files from and to: only paths below the roots are
+// covered by a rule for the program.
+func transfers(a *argv, args []Word, at int) {
+	remote := a.p.is(anyTrait) && a.p.code == "deep"
+	for i, w := range args {
+		t := w.Text()
+		switch {
+		case !w.Static() || t == "" || t == "-":
+		case t == "--" && (!remote || len(a.c.Danger) > 0): // of a command in a container
+			return
+		case i > 0 && slices.Contains([]string{"-f", "--file", "--project-directory"}, args[i-1].Text()):
+			a.c.Places = append(a.c.Places, Place{at + i - 1, w})
+		case remote && t[0] != '-' && strings.IndexByte("/.~", t[0]) >= 0:
+			a.c.Places = append(a.c.Places, Place{at + i, w})
+		case remote && strings.HasPrefix(t, "file:"):
+			a.c.risk(at+i, t)
+		}
+	}
+}
+
 // compress is for programs that replace a file by its compressed form, or print that.
 func compress(a *argv, args []Word, at int) {
 	deeply(a, args, at)
@@ -285,7 +313,7 @@ var archiveLists = map[string]string{"unzip": "-l -t -v -Z -p", "7z": "l t", "ar
 // archivePlaces are options with which archivers write elsewhere.
 var archivePlaces = map[string]string{
 	"zip": "-b -O -lf --out --temp-path --logfile-path", "unzip": "-d", "7z": "-o", "7za": "-o", "7zr": "-o",
-	"jar": "-C --file", "cpio": "-D --directory -O -F --file",
+	"jar": "-C --file", "cpio": "-D --directory -O -F --file", "bsdcpio": "-O -F", "pax": "-f",
 }
 
 // archiveRuns are options with which archivers run something.
@@ -660,7 +688,7 @@ func project(a *argv, args []Word, at int) {
 func (a *argv) plainOption(args []Word) func(text string) bool {
 	p := a.p
 	if p.is(subTrait) && len(args) > 0 {
-		if sub := lookup(p.name + " " + args[0].Text()); sub != nil {
+		if sub := lookup(p.name + " " + args[0].Text()); sub != nil && !sub.marks() {
 			p = sub
 		}
 	}
@@ -703,6 +731,20 @@ func runner(a *argv, args []Word, at int) {
 	}
 }
 
+// database is for clients of databases: statements are not understood, but those that certainly
+// neither run nor write something outside of the database are known.
+func database(a *argv, args []Word, at int) {
+	a.c.Loose = true
+	a.s.arguments(a.c, args)
+	if asksVersion(a.p, args) {
+		a.c.Reads = true
+		return
+	}
+	a.s.blurOnly(otherLanguage)
+	a.all(at)
+	a.c.Quiet, a.c.Reads = false, false
+}
+
 // pythonModules are modules that do only what they are known for.
 var pythonModules = strings.Fields(`pytest unittest pip venv build black flake8 mypy pylint ruff isort coverage json.tool compileall tox nox
 	pyflakes pyright django flask uvicorn gunicorn pre_commit doctest virtualenv poetry ensurepip`)
@@ -728,12 +770,9 @@ func language(a *argv, args []Word, at int) {
 		if why := l.word(w, i); why != "" {
 			s.blurOnly(why)
 		}
-		// A rule for an interpreter allows any code, but a rule with further words does
-		// not.
-		if t := w.Text(); !l.file && !l.module && (!w.Static() || strings.HasPrefix(t, "-") && !asksVersion(a.p, []Word{w})) {
-			c.Danger = append(c.Danger, Danger{Arg: at + i, Word: t, Named: true})
-		}
+		l.risk(w, at+i)
 	}
+	a.readsCommands()
 	crontab := name == "crontab" && len(args) == 1 && args[0].Text() == "-l"
 	if !l.file && !l.tells || a.input != nil && !sourceFile(args) || name == "at" || name == "batch" || name == "crontab" && !crontab {
 		s.blurOnly(otherLanguage)
@@ -753,6 +792,7 @@ func afterSubcommand(a *argv, args []Word, at int) {
 	if len(args) == 0 || strings.HasPrefix(args[0].Text(), "-") || risks[a.via] == "" {
 		return
 	}
+	runsForms(a, args[:1], at)
 	risky(a, args, at)
 	for i, w := range args[1:] {
 		if !strings.HasPrefix(w.Text(), "-") {
@@ -766,6 +806,17 @@ type languageWords struct {
 	a                   *argv
 	args                []Word
 	file, module, tells bool
+}
+
+// risk records that the argument may be code. A rule for an interpreter allows any code, but a rule
+// with further words does not, and a rule for an editor or a debugger does not either.
+func (l *languageWords) risk(w Word, at int) {
+	t, p := w.Text(), l.a.p
+	runs := p.is(runsTrait)
+	dashed := strings.HasPrefix(t, "-") && !asksVersion(p, []Word{w}) || runs && strings.HasPrefix(t, "+")
+	if (runs || !l.file && !l.module) && (!w.Static() || dashed || p.is(stopTrait)) && !(l.a.via == "crontab" && t == "-l") {
+		l.a.c.Danger = append(l.a.c.Danger, Danger{Arg: at, Word: t, Named: !runs})
+	}
 }
 
 // word handles the next argument. It returns why its effect is unclear, if it is.

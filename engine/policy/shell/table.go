@@ -129,12 +129,15 @@ const (
 	netTrait
 	treeTrait
 	atfileTrait
+	runsTrait
+	inputTrait
 )
 
 var traits = map[string]trait{
 	"reads": readsTrait, "edits": editsTrait, "prints": printsTrait, "any": anyTrait, "plain": plainTrait, "bare": bareTrait,
 	"onedash": onedashTrait, "stop": stopTrait,
 	"sub": subTrait, "clear": clearTrait, "net": netTrait, "tree": treeTrait, "atfile": atfileTrait,
+	"runs": runsTrait, "input": inputTrait,
 }
 
 // parseTable finds the lines of a text in the form of programs.txt.
