@@ -15,6 +15,7 @@ import (
 	"github.com/parley-go/parley/engine/sandbox"
 	"github.com/parley-go/parley/hub"
 	"github.com/parley-go/parley/hub/socket"
+	"github.com/parley-go/parley/internal/spelling"
 	"github.com/parley-go/parley/session"
 )
 
@@ -40,6 +41,11 @@ func acpCommand(ctx context.Context, p *process, args []string) error {
 	unsaved := slices.Contains(args, "--unsaved")
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--unsaved" })
 	if _, err := agentFlags(args); err != nil {
+		for _, a := range args {
+			if like := spelling.Closest(a, []string{"--login", "--unsaved"}); like != "" {
+				return usagef("unknown option '%s' (did you mean %s?)", a, like)
+			}
+		}
 		return err
 	}
 	cfg, err := agentConfig(p)

@@ -195,7 +195,7 @@ func (f *serveFlags) run(ctx context.Context, p *process) (err error) {
 	}
 	<-ctx.Done()
 	cause := context.Cause(ctx)
-	waitForTurns(ctx, h)
+	f.waitForTurns(ctx, p, h)
 	work.Wait()
 	flush() // with the last numbers of the server
 	s.Close()
@@ -318,8 +318,12 @@ func (f *serveFlags) notices() (func(context.Context, serve.Notice) error, error
 // settleTime is how long running turns may take to end when the server ends.
 const settleTime = 10 * time.Second
 
-// waitForTurns waits until no turn is running, up to settleTime.
-func waitForTurns(ctx context.Context, h *hub.Hub) {
+// waitForTurns waits until no turn is running, up to settleTime, and prints why it waits. It
+// does not wait for the turns of the demo.
+func (f *serveFlags) waitForTurns(ctx context.Context, p *process, h *hub.Hub) {
+	if f.demo {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	running := map[string]bool{}
@@ -335,6 +339,7 @@ func waitForTurns(ctx context.Context, h *hub.Hub) {
 	if len(running) == 0 {
 		return
 	}
+	fmt.Fprintf(p.stderr, "parley serve: waiting up to %v for running turns (%d). Unfinished turns continue at the next start; Ctrl-C again exits at once\n", settleTime, len(running))
 	for i, err := range h.Watch(ctx, hub.Actor{Rights: hub.MayView}) {
 		if err != nil {
 			return

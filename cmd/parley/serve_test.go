@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -114,7 +115,8 @@ func TestApproveFromAPhone(t *testing.T) {
 	build(t, path)
 	server := exec.Command(path, "serve", "--demo")
 	server.Env = append(os.Environ(), "HOME="+t.TempDir())
-	server.Stderr = os.Stderr
+	var errs bytes.Buffer // complete once the server has ended
+	server.Stderr = &errs
 	out, err := server.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -200,6 +202,9 @@ func TestApproveFromAPhone(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+	if errs.Len() > 0 { // it waited for turns, or failed
+		t.Errorf("it wrote %s", &errs)
 	}
 }
 

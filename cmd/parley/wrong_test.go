@@ -67,6 +67,7 @@ const wrongInput = `
 1 plugin marketplace remove nope
 2 acp x
 2 acp --modle opus | --model
+2 acp --unsavd | did you mean --unsaved?
 2 rpc x
 2 rpc --modle opus | --model
 2 policy nope
