@@ -48,13 +48,14 @@ type Options struct {
 
 // Tool is the tool Edit.
 type Tool struct {
-	spec tool.Spec
+	*files.Change
 	opts Options
 }
 
 // New returns the tool. opts may be nil.
 func New(opts *Options) *Tool {
-	t := &Tool{spec: tool.Spec{Name: "Edit", Description: description, Schema: json.RawMessage(schema)}}
+	t := new(Tool)
+	t.Change = files.NewChange(&tool.Spec{Name: "Edit", Description: description, Schema: json.RawMessage(schema)}, "file_path", t.run)
 	if opts != nil {
 		t.opts = *opts
 	}
@@ -82,33 +83,8 @@ type Output struct {
 	Inexact                  string       `json:"inexact,omitempty"`                  // why the match was inexact: "quotes", "line endings", "white space"
 }
 
-// Spec implements [tool.Tool].
-func (t *Tool) Spec() *tool.Spec { return &t.spec }
-
-// Absolute implements [tool.PathTool].
-func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, error) {
-	return files.Absolute(env, input, "file_path", files.Named)
-}
-
-// Access returns a write to the file.
-func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
-	return files.Access(env, input, tool.Write, func(in *Input) string { return in.FilePath })
-}
-
-// Check implements [tool.Checker].
-func (t *Tool) Check(ctx context.Context, call *tool.Call) error {
-	_, err := t.run(ctx, call, true)
-	return err
-}
-
-// Run changes the file.
-func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
-	return t.run(ctx, call, false)
-}
-
 // run changes the file, or only checks that it can.
-func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Result, err error) {
-	defer func() { err = files.Misplaced(err) }()
+func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err

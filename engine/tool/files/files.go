@@ -429,8 +429,8 @@ var ErrDirectory = errors.New("EISDIR")
 // errNotDirectory is wrapped by the error about a path below a file.
 var errNotDirectory = errors.New("ENOTDIR")
 
-// Misplaced returns an error about a path where no file can be written as a [tool.UseError], and others unchanged.
-func Misplaced(err error) error {
+// misplaced returns an error about a path where no file can be written as a [tool.UseError], and others unchanged.
+func misplaced(err error) error {
 	if errors.Is(err, ErrDirectory) || errors.Is(err, errNotDirectory) {
 		return tool.Misuse("%v", err)
 	}

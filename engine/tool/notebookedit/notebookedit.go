@@ -41,11 +41,11 @@ const schema = `{
 const maxSize = 32 << 20
 
 // Tool is the tool NotebookEdit.
-type Tool struct{ spec tool.Spec }
+type Tool struct{ *files.Change }
 
 // New returns the tool.
 func New() *Tool {
-	return &Tool{spec: tool.Spec{Name: "NotebookEdit", Description: description, Schema: json.RawMessage(schema)}}
+	return &Tool{files.NewChange(&tool.Spec{Name: "NotebookEdit", Description: description, Schema: json.RawMessage(schema)}, "notebook_path", run)}
 }
 
 // Input is the input of the tool.
@@ -71,33 +71,8 @@ type Output struct {
 	UpdatedFile  string `json:"updated_file"`
 }
 
-// Spec implements [tool.Tool].
-func (t *Tool) Spec() *tool.Spec { return &t.spec }
-
-// Absolute implements [tool.PathTool].
-func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, error) {
-	return files.Absolute(env, input, "notebook_path", files.Named)
-}
-
-// Access returns a write to the notebook.
-func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
-	return files.Access(env, input, tool.Write, func(in *Input) string { return in.NotebookPath })
-}
-
-// Check implements [tool.Checker].
-func (t *Tool) Check(ctx context.Context, call *tool.Call) error {
-	_, err := t.run(ctx, call, true)
-	return err
-}
-
-// Run changes the notebook.
-func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
-	return t.run(ctx, call, false)
-}
-
 // run changes the notebook, or only checks that it can.
-func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Result, err error) {
-	defer func() { err = files.Misplaced(err) }()
+func run(ctx context.Context, call *tool.Call, check bool) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err

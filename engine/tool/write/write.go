@@ -31,11 +31,11 @@ const schema = `{
 }`
 
 // Tool is the tool Write.
-type Tool struct{ spec tool.Spec }
+type Tool struct{ *files.Change }
 
 // New returns the tool.
 func New() *Tool {
-	return &Tool{spec: tool.Spec{Name: "Write", Description: description, Schema: json.RawMessage(schema)}}
+	return &Tool{files.NewChange(&tool.Spec{Name: "Write", Description: description, Schema: json.RawMessage(schema)}, "file_path", run)}
 }
 
 // Input is the input of the tool.
@@ -58,33 +58,8 @@ type Output struct {
 // of the file.
 const CurrentNote = " (file state is current in your context — no need to Read it back)"
 
-// Spec implements [tool.Tool].
-func (t *Tool) Spec() *tool.Spec { return &t.spec }
-
-// Absolute implements [tool.PathTool].
-func (t *Tool) Absolute(env *tool.Env, input json.RawMessage) (json.RawMessage, error) {
-	return files.Absolute(env, input, "file_path", files.Named)
-}
-
-// Access returns a write to the file.
-func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, error) {
-	return files.Access(env, input, tool.Write, func(in *Input) string { return in.FilePath })
-}
-
-// Check implements [tool.Checker].
-func (t *Tool) Check(ctx context.Context, call *tool.Call) error {
-	_, err := t.run(ctx, call, true)
-	return err
-}
-
-// Run writes the file.
-func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
-	return t.run(ctx, call, false)
-}
-
 // run writes the file, or only checks that it can.
-func (t *Tool) run(ctx context.Context, call *tool.Call, check bool) (_ *tool.Result, err error) {
-	defer func() { err = files.Misplaced(err) }()
+func run(ctx context.Context, call *tool.Call, check bool) (*tool.Result, error) {
 	var in Input
 	if err := tool.Decode(call.Input, &in); err != nil {
 		return nil, err
