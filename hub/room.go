@@ -244,13 +244,7 @@ func (r *room) commit(batch []*op) {
 		errs[i] = o.f(x)
 	}
 	if len(x.entries) > 0 {
-		if err := r.hub.cfg.Backend.Append(r.ctx, r.id, before, x.entries); err != nil {
-			if r.broken = err; x.claims && errors.Is(err, ErrConflict) {
-				r.broken = errReopen // the last owner was still running
-			}
-		} else if x.claims && r.hub.cfg.Sessions == nil {
-			r.broken = r.rereadRecords()
-		}
+		r.broken = r.write(r.ctx, before, x)
 	}
 	for i, o := range batch {
 		if r.broken != nil {
@@ -267,6 +261,19 @@ func (r *room) commit(batch []*op) {
 			r.spawn(func(ctx context.Context) { r.trimInbox(ctx, item) })
 		}
 	}
+}
+
+// write appends the entries of a transaction to the journal. With the first entry of this room, it reads the records
+// again: until then, the last owner could add some.
+func (r *room) write(ctx context.Context, before uint64, x *tx) error {
+	err := r.hub.cfg.Backend.Append(ctx, r.id, before, x.entries)
+	switch {
+	case x.claims && errors.Is(err, ErrConflict):
+		return errReopen // the last owner was still running
+	case x.claims && err == nil && r.hub.cfg.Sessions == nil:
+		return r.rereadRecords(ctx)
+	}
+	return err
 }
 
 // inboxBatch is how many items are consumed before the inbox is trimmed.
@@ -442,11 +449,11 @@ func (r *room) own(ctx context.Context, create *Created, frames map[string]bool)
 	if len(x.entries) == 0 {
 		return nil
 	}
-	err = r.hub.cfg.Backend.Append(ctx, r.id, before, x.entries)
-	if errors.Is(err, ErrConflict) {
-		if err = errReopen; create != nil && !create.Outside {
-			err = ErrExists
-		}
+	err = r.write(ctx, before, x)
+	if conflict := errors.Is(err, ErrConflict) || err == errReopen; conflict && create != nil && !create.Outside {
+		return ErrExists
+	} else if conflict {
+		return errReopen
 	}
 	return err
 }
@@ -587,9 +594,9 @@ func (r *room) drain(cause error) {
 }
 
 // rereadRecords reads the records that the last owner added before the session was claimed.
-func (r *room) rereadRecords() error {
+func (r *room) rereadRecords(ctx context.Context) error {
 	r.records = nil
-	for e, err := range r.hub.cfg.Backend.Read(r.ctx, r.id, 0, false) {
+	for e, err := range r.hub.cfg.Backend.Read(ctx, r.id, 0, false) {
 		if err != nil {
 			return err
 		}

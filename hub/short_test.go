@@ -149,6 +149,62 @@ func TestOwnerOfABackendThatLags(t *testing.T) {
 	})
 }
 
+// A late backend gets more entries after its next reading, as when the last owner of a session still runs.
+type late struct {
+	Memory
+	more []Entry
+}
+
+func (b *late) Read(ctx context.Context, id string, after uint64, follow bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for e, err := range b.Memory.Read(ctx, id, after, follow) {
+			if !yield(e, err) {
+				return
+			}
+		}
+		if more := b.more; len(more) > 0 {
+			b.more = nil
+			if err := b.Append(ctx, id, 1, more); err != nil {
+				yield(Entry{}, err)
+			}
+		}
+	}
+}
+
+// An agent finds the records that the last owner added while the room of the agent was opened. Otherwise its session
+// could not be resumed, although its prompt was consumed.
+func TestRecordsAddedWhileTheRoomOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &late{}
+		before, s := shortHub(t, b)
+		if err := before.Close(); err != nil {
+			t.Fatal(err)
+		}
+		h, err := New(Config{Backend: b, Name: "b", OwnOnly: true, Agent: func(context.Context, Start) (*parley.Options, error) { return nil, errors.New("no agent") }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		key := session.Key{Project: "p", Session: s.id}
+		b.more = []Entry{{Kind: KindRecord, Log: key.String(), Data: json.RawMessage(`{"type":"user","uuid":"one","promptId":"x","sessionId":"s","message":{"role":"user","content":"x"}}`)}}
+		r, err := h.enter(t.Context(), s.id, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.exit(r)
+		if listed, err := r.store().List(t.Context(), key); len(listed) != 1 || err != nil {
+			t.Errorf("the agent's store lists %v, %v, want one log", listed, err)
+		}
+		var kinds []Kind
+		for e := range b.Read(t.Context(), s.id, 0, false) {
+			kinds = append(kinds, e.Kind)
+		}
+		if want := []Kind{KindCreated, KindRecord, KindOwner, KindFrame}; !slices.Equal(kinds, want) {
+			t.Errorf("the journal has %v, want %v", kinds, want)
+		}
+	})
+}
+
 // A prompt that has its frame gets no other, whoever would add it.
 func TestPromptIsConsumedOnce(t *testing.T) {
 	prompt := json.RawMessage(`{"type":"user","uuid":"one","message":{"role":"user","content":"x"}}`)
