@@ -115,7 +115,7 @@ func (c *writer) answerUnrunCalls(a *answer) error {
 // interrupted returns the ending of an interrupted turn.
 func (c *writer) interrupted(t *turn, marker, reason string, cause error) *ending {
 	if errors.Is(cause, errSuperseded) {
-		return &ending{reason: "aborted_streaming", text: t.shownText}
+		return &ending{reason: reason, text: t.shownText}
 	}
 	raw := mustJSON(&wire.TextBlock{Text: marker})
 	said := userEntry(nil, raw)

@@ -76,7 +76,14 @@ func (t *ResourceTool) Access(_ *tool.Env, input json.RawMessage) ([]tool.Access
 	if t == t.m.list {
 		return nil, nil
 	}
-	return []tool.Access{{Kind: tool.Other, URL: in.URI, Name: "mcp__" + badRune().ReplaceAllString(in.Server, "_")}}, nil
+	return []tool.Access{{Kind: tool.Other, URL: in.URI, Plain: t.m.listed(in.Server, in.URI), Name: "mcp__" + badRune().ReplaceAllString(in.Server, "_")}}, nil
+}
+
+// listed reports whether a server has listed a resource.
+func (m *Manager) listed(name, uri string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.servers, func(s *server) bool { return s.name == name && s.listed[uri] })
 }
 
 // Run lists or reads.
@@ -201,14 +208,24 @@ func (t *ResourceTool) list(ctx context.Context, call *tool.Call, servers []*ser
 // resources lists the resources of the server: all, or those in a directory.
 func (s *server) resources(ctx context.Context, method, directory string) ([]listedResource, error) {
 	var list []listedResource
+	var uris []string
 	err := s.enumerate(ctx, method, "resources", directory, func(one json.RawMessage) bool {
 		var r listedResource
 		if json.Unmarshal(one, &r) == nil && r.URI != "" {
+			uris = append(uris, r.URI)
 			r.URI, r.Name, r.Description, r.Server = clip(r.URI, 2000), clip(line(r.Name), 200), clip(r.Description, 1000), s.name
 			list = append(list, r)
 		}
 		return len(list) < maxResources
 	})
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if s.listed == nil || len(s.listed) > 10*maxResources {
+		s.listed = map[string]bool{}
+	}
+	for _, uri := range uris {
+		s.listed[uri] = true
+	}
 	return list, err
 }
 

@@ -20,6 +20,17 @@ func TestResources(t *testing.T) {
 	ready(t, m)
 	env := tooltest.Env(t)
 	list, read := find(t, m, "ListMcpResourcesTool"), find(t, m, "ReadMcpResourceTool")
+	decide := func(uri string, rules ...policy.Rule) wire.PermissionBehavior {
+		input, _ := json.Marshal(map[string]string{"server": "my db", "uri": uri})
+		access, err := read.Access(env, input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return policy.New(rules...).Decide(&policy.Request{Tool: read.Spec(), Access: access, Input: input, Mode: wire.ModeDefault}).Behavior
+	}
+	if got := decide("mem://note"); got != wire.BehaviorAsk {
+		t.Errorf("before the server has listed it, a resource is %s", got)
+	}
 	r := tooltest.Call(t.Context(), env, list, json.RawMessage(`{}`))
 	var got []map[string]string
 	all, templates, _ := strings.Cut(r.Content.String(), "\n")
@@ -28,6 +39,10 @@ func TestResources(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(all), &got); err != nil || r.IsError || len(got) != 4 || got[1]["uri"] != "mem://note" || got[1]["server"] != "my db" || got[1]["name"] != "n" {
 		t.Fatal(err, r.Content)
+	}
+	deny := policy.Rule{Behavior: wire.BehaviorDeny, Tool: "mcp__my_db"}
+	if a, b, c := decide("mem://note"), decide("mem://user/secret"), decide("mem://note", deny); a != wire.BehaviorAllow || b != wire.BehaviorAsk || c != wire.BehaviorDeny {
+		t.Errorf("a listed resource is %s, another is %s, a denied one is %s", a, b, c)
 	}
 	r = tooltest.Call(t.Context(), env, read, json.RawMessage(`{"server":"my db","uri":"mem://note"}`))
 	if r.IsError || r.Content.String() != `{"contents":[{"uri":"mem://note","mimeType":"text/plain","text":"a <note>"}]}` {

@@ -31,8 +31,9 @@ type server struct {
 	info    *wire.MCPServerInfo
 	offers  []*Tool
 	prompts []*Prompt
-	conn    *connection // while it is connected
-	host    *hostConn   // of the last connection to a server in the host, which may still be opening
+	listed  map[string]bool // addresses of resources that it has listed
+	conn    *connection     // while it is connected
+	host    *hostConn       // of the last connection to a server in the host, which may still be opening
 	// challenge is the server's last challenge to log in.
 	challenge []string
 }

@@ -619,6 +619,10 @@ func (j *judgement) harmless() (Basis, bool) {
 			if !a.Plain {
 				return "", false
 			}
+		case tool.Other:
+			if !a.Plain || strings.HasPrefix(strings.ToLower(strings.TrimSpace(a.URL)), "file:") {
+				return "", false
+			}
 		case tool.Execute:
 			if a.Unwalled {
 				return "", false

@@ -136,17 +136,30 @@ func (t *Tasks) Get(id string) (Task, bool) {
 	return nil, false
 }
 
+// Dismiss is [Tasks.Stop] for the model that started the task.
+func (t *Tasks) Dismiss(id string) bool {
+	return t.stop(id, func(task Task) {
+		if d, ok := task.(interface{ Dismiss() }); ok {
+			d.Dismiss()
+			return
+		}
+		task.Stop()
+	})
+}
+
 // Stop stops the task with an id on request, and returns when it has ended. It reports
 // whether there is one.
-func (t *Tasks) Stop(id string) bool {
+func (t *Tasks) Stop(id string) bool { return t.stop(id, Task.Stop) }
+
+func (t *Tasks) stop(id string, stop func(Task)) bool {
 	task, ok := t.Get(id)
 	if !ok {
 		return false
 	}
-	if task.Info().Status == TaskRunning {
+	if info := task.Info(); info.Status == TaskRunning && info.Kind != TaskAgent { // the model expects the report of an agent
 		t.MarkStopped(id)
 	}
-	task.Stop()
+	stop(task)
 	return true
 }
 

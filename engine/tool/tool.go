@@ -89,7 +89,8 @@ type Access struct {
 	// file apply.
 	URL  string `json:"url,omitempty"`
 	Name string `json:"name,omitempty"`
-	// Plain means that a skill is only a text: it allows no tools and has no hooks.
+	// Plain means that a skill is only a text: it allows no tools and has no hooks. For an MCP
+	// resource it means that the server has listed the address, which so tells it nothing.
 	Plain bool `json:"plain,omitempty"`
 	// Sandbox is where a command would run: [Inside] a sandbox, [Outside] because the model requested
 	// it, or empty if there is none or the settings exclude the command.

@@ -160,6 +160,7 @@ func TestEndsOfSubagents(t *testing.T) {
 	}{
 		"panic":     {func(context.Context, *Subagent, string) { panic("oops") }, "failed", "unexpected way: oops"},
 		"no result": {func(context.Context, *Subagent, string) {}, "failed", "without a result"},
+		"nothing":   {func(_ context.Context, s *Subagent, _ string) { s.Emit(&wire.Result{}) }, "failed", "without an answer"},
 		"error": {func(_ context.Context, s *Subagent, _ string) {
 			s.Emit(&wire.Result{IsError: true, Result: "API down"})
 		}, "failed", "API down"},

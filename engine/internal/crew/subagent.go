@@ -91,16 +91,17 @@ type speech struct {
 
 // A report is the result of a subagent.
 type report struct {
-	text    string   // its last message
-	partial string   // its last text, even if a call follows
-	note    string   // our note about it
-	failed  string   // why there is no report
-	denied  bool     // it was stopped by the answer to a permission request
-	tools   []string // tools that it used, without duplicates
-	uses    int
-	tokens  int64       // of the last request
-	usage   *wire.Usage // the same
-	stats   toolStats
+	text     string   // its last message
+	partial  string   // its last text, even if a call follows
+	note     string   // our note about it
+	failed   string   // why there is no report
+	answered bool     // it emitted a message
+	denied   bool     // it was stopped by the answer to a permission request
+	tools    []string // tools that it used, without duplicates
+	uses     int
+	tokens   int64       // of the last request
+	usage    *wire.Usage // the same
+	stats    toolStats
 }
 
 // toolStats counts the tool calls of a subagent by kind.
@@ -417,18 +418,21 @@ func (s *Subagent) setOutcome(crash any) {
 		if r.failed == "" {
 			r.failed = res.Result
 		}
+	case !r.answered && strings.TrimSpace(res.Result) == "":
+		s.info.Status, r.failed = tool.TaskFailed, "the subagent ended without an answer"
 	default:
 		r.text = res.Result
+	}
+	if strings.TrimSpace(r.text) == "" {
+		r.text = ""
 	}
 	switch {
 	case s.info.Status == tool.TaskKilled:
 		s.info.Summary = s.info.Description
 	case r.failed != "":
 		s.info.Summary = r.failed
-	case r.text != "":
-		s.info.Summary = r.text
 	default:
-		s.info.Summary = r.note
+		s.info.Summary = cmp.Or(r.text, r.note, s.info.Description)
 	}
 }
 
@@ -525,7 +529,7 @@ func (s *Subagent) returned() (*tool.Result, error) {
 		out.Notes = 1
 	}
 	if out.Content == nil {
-		out.Content = []map[string]any{{"type": "text", "text": noReport}}
+		out.Content = []map[string]any{}
 	}
 	sum := sha256.Sum256(recorder.JSON(out.Content))
 	out.Hash = hex.EncodeToString(sum[:8])
@@ -651,6 +655,9 @@ func (s *Subagent) Output(limit int) tool.TaskOutput {
 // Stop ends the subagent.
 func (s *Subagent) Stop() { s.end("user", errStopped) }
 
+// Dismiss ends the subagent for the model that started it.
+func (s *Subagent) Dismiss() { s.end("parent", errStopped) }
+
 // Background moves the subagent to the background.
 func (s *Subagent) Background() bool {
 	s.mu.Lock()
@@ -681,8 +688,14 @@ func (s *Subagent) Emit(m wire.Message) {
 		return
 	}
 	if _, ok := m.(*wire.Result); !ok && s.ctx.Err() != nil {
-		switch m.(type) {
-		case *wire.Assistant, *wire.User, *wire.Informational, *wire.ToolProgress:
+		switch m := m.(type) {
+		case *wire.User:
+			s.mu.Unlock()
+			if s.Info().Background { // the outcome of the call that was stopped
+				s.forwardUser(m)
+			}
+			return
+		case *wire.Assistant, *wire.Informational, *wire.ToolProgress:
 			s.mu.Unlock()
 			return // the subagent was stopped: drop the rest
 		}
@@ -769,6 +782,7 @@ func failedCall(m *wire.User) bool {
 // The caller holds mu.
 func (s *Subagent) noteProgress(m *wire.Assistant) (progress *wire.TaskProgress) {
 	r := &s.report
+	r.answered = true
 	if m.Message.Usage != nil && m.Message.Model != "<synthetic>" {
 		r.tokens = tokensOf(m.Message.Usage)
 	}

@@ -42,7 +42,7 @@ type Output struct {
 	Message  string `json:"message"`
 	TaskID   string `json:"task_id"`
 	TaskType string `json:"task_type"`
-	Command  string `json:"command,omitempty"`
+	Command  string `json:"command,omitempty"` // of an agent, its description
 }
 
 // Spec implements [tool.Tool].
@@ -86,14 +86,14 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	call.Env.Tasks().Stop(task.Info().ID)
+	call.Env.Tasks().Dismiss(task.Info().ID)
 	info := task.Info()
 	what := info.Command
 	if what == "" {
 		what = info.Description
 	}
 	message := "Successfully stopped task: " + info.ID + " (" + what + ")"
-	out := &Output{Message: message, TaskID: info.ID, TaskType: info.Kind, Command: info.Command}
+	out := &Output{Message: message, TaskID: info.ID, TaskType: info.Kind, Command: what}
 	var text strings.Builder
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // keep the command readable
