@@ -334,7 +334,7 @@ func surfaceStates(file string) (map[string]string, error) {
 // write returns the page.
 func write(sides []*side, states map[string]string) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Version drift\n\nWritten by `make drift` on %s. It installs the last versions of the official CLI and SDKs and plays them against\nParley, with loopback only: the rules of [`parley conform`](conformance.md) and a part of the scenarios of [interop](../interop/README.md).\n", time.Now().UTC().Format("2 January 2006"))
+	fmt.Fprintf(&b, "# Version drift\n\nWritten by `make drift` on %s. It installs the latest versions of the official CLI and SDKs and runs them against\nParley, with loopback only: the rules of [`parley conform`](conformance.md) and some of the scenarios of [interop](../interop/README.md).\n", time.Now().UTC().Format("2 January 2006"))
 	for _, s := range sides {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| version | rules | scenarios | broken |\n|---|---|---|---|\n", s.title, s.explain)
 		for _, p := range s.peers {
