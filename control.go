@@ -145,7 +145,7 @@ func (c *Client) StopTask(ctx context.Context, taskID string) error {
 	return c.Call(ctx, &wire.StopTask{TaskID: taskID}, nil)
 }
 
-// CancelMessage withdraws a message that was sent with a uuid, unless the agent has
+// CancelMessage cancels a message that was sent with a uuid, unless the agent has
 // started to process it. It reports whether it succeeded.
 func (c *Client) CancelMessage(ctx context.Context, uuid string) (bool, error) {
 	resp, err := call[wire.CancelAsyncMessageResponse](ctx, c, &wire.CancelAsyncMessage{MessageUUID: uuid})

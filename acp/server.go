@@ -34,8 +34,8 @@ type Config struct {
 	// have saved them, if the client has the methods fs/read_text_file and fs/write_text_file. Rules apply
 	// as for files on disk, but the editor opens these files itself.
 	Unsaved bool
-	// Login are additional arguments for this program that let a person log in at a terminal. Without
-	// any, clients are not offered that.
+	// Login are additional arguments for this program that let a person log in at a terminal. If
+	// empty, clients are not offered this login.
 	Login []string
 	// Auth returns an error if the agent lacks a required key. Nil means that it has one.
 	Auth func() error

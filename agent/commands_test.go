@@ -112,7 +112,7 @@ func TestLocalCommands(t *testing.T) {
 		{"/effort silly", "effort", []string{`unknown effort "silly"`}, true},
 		{"/release-notes", "release-notes", []string{"This is parley 0.1.0, compatible with version 2.1.0 ", "\n## 0.1.0\n", "- MCP servers"}, false},
 		{"/release-notes v0.1.0", "release-notes", []string{"This is parley 0.1.0", "\n## 0.1.0\n", "- MCP servers"}, false},
-		{"/release-notes 99.9.9", "release-notes", []string{"no notes of a version 99.9.9", "0.1.0"}, true},
+		{"/release-notes 99.9.9", "release-notes", []string{"no release notes for version 99.9.9", "0.1.0"}, true},
 	} {
 		all, r := k.say(tt.prompt)
 		if got := kinds(all); got != "system/init assistant result" || r.LocalCommand != tt.as || r.NumTurns != 0 || r.IsError {

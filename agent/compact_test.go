@@ -544,7 +544,7 @@ func TestPrune(t *testing.T) {
 		t.Fatalf("%d and %d requests", len(once), len(often))
 	}
 	before, after := string(once[5].Body), string(once[6].Body)
-	if strings.Contains(before, "taken out") || !strings.Contains(after, "taken out") || strings.Contains(after, "look 1 ") || !strings.Contains(after, "look 6 ") {
+	if strings.Contains(before, "removed to save space") || !strings.Contains(after, "removed to save space") || strings.Contains(after, "look 1 ") || !strings.Contains(after, "look 6 ") {
 		t.Errorf("%d bytes, then %d", len(before), len(after))
 	}
 	// The two have separate working directories.

@@ -279,7 +279,7 @@ func (s *server) useModel(id, name string) {
 
 // reportModel emits a change of the model by the host, as the official command does: not before the first prompt.
 func (s *server) reportModel(changed bool, name string) {
-	if !changed || !s.conv.Begun() {
+	if !changed || !s.conv.HasHistory() {
 		return
 	}
 	id := s.conv.Model().ID

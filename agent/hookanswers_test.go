@@ -48,7 +48,7 @@ func TestHookAnswersBothWays(t *testing.T) {
 		{name: "ask, and nobody is there", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"ask"`), told: "nobody can be asked"},
 		{name: "of another tool", event: "PreToolUse", matcher: "Ba", answer: pre(`"permissionDecision":"allow"`), told: "nobody can be asked"},
 		{name: "other input", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"allow","updatedInput":{"command":"touch other"}`), made: "other"},
-		{name: "input that does not match the tool", event: "PreToolUse", matcher: "Read, Bash", answer: pre(`"permissionDecision":"allow","updatedInput":{"cmd":1}`), told: "a PreToolUse hook replaced it"},
+		{name: "input that does not match the tool", event: "PreToolUse", matcher: "Read, Bash", answer: pre(`"permissionDecision":"allow","updatedInput":{"cmd":1}`), told: "A PreToolUse hook replaced the input"},
 		{name: "denial without a reason", event: "PreToolUse", matcher: "^B", answer: pre(`"permissionDecision":"deny"`), told: "the hook gave no reason"},
 		{name: "block after all calls", event: "PostToolBatch", answer: `{"decision":"block"}`, end: "hook_stopped"},
 		{name: "input past a rule", event: "PreToolUse", matcher: "Bash", answer: pre(`"permissionDecision":"allow","updatedInput":{"command":"cat .env > made"}`), told: "denied by the rule"},

@@ -93,7 +93,7 @@ func (s *server) agentHook(ctx context.Context, h *settings.Hook, input []byte) 
 }
 
 // agentHookNote is added to hookPrompt for an agent.
-const agentHookNote = "Look into files with your tools where the check needs it. Then give the answer by calling StructuredOutput."
+const agentHookNote = "Read files with your tools if the check needs it. Then answer by calling StructuredOutput."
 
 // checkOf returns the prompt for a model: the check, with the input of the hook.
 func checkOf(h *settings.Hook, input []byte) string {

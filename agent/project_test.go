@@ -309,7 +309,7 @@ func TestSlashCommands(t *testing.T) {
 		{"/help", "help", "- /foo [x]: Foo it (project)"},
 		{"/model", "model", "The model is "},
 		{"/model haiku", "model", "Set model to claude-haiku"},
-		{"/secret", "custom", "for the model alone"},
+		{"/secret", "custom", "only be loaded by the model"},
 	} {
 		all, r := k.say(tt.prompt)
 		if r.LocalCommand != tt.as || !strings.Contains(r.Result, tt.want) || r.NumTurns != 0 || r.IsError {

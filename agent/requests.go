@@ -149,7 +149,7 @@ func (s *server) listRules(*wire.ListPermissionRules) (any, error) {
 				continue
 			}
 			layer := r.Source.Layer
-			state.Rules = append(state.Rules, &wire.ListedRule{Behavior: behavior, Source: layer.HostName(), Rule: r.String(), Description: describeRule(r), Editability: cmp.Or(editable[layer], "readonly")})
+			state.Rules = append(state.Rules, &wire.ListedRule{Behavior: behavior, Source: layer.ProtocolName(), Rule: r.String(), Description: describeRule(r), Editability: cmp.Or(editable[layer], "readonly")})
 		}
 	}
 	begun := s.set.absolute(s.set.flags.AddDirs)
@@ -191,9 +191,9 @@ func (s *server) listHooks(*wire.GetHooksListing) (any, error) {
 		Policy: &wire.HookPolicy{AllDisabled: prefs.Bool("disableAllHooks"), ManagedOnly: prefs.Bool("allowManagedHooksOnly")}}
 	count := map[wire.HookEvent]int{}
 	for _, h := range prefs.Hooks() {
-		source := policy.Layer(h.Layer).HostName()
+		source := policy.Layer(h.Layer).ProtocolName()
 		if source == "command" {
-			source = policy.LayerFlag.HostName()
+			source = policy.LayerFlag.ProtocolName()
 		}
 		if h.Layer == settings.Managed {
 			r.Policy.PolicyHookCount++

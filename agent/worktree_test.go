@@ -104,7 +104,7 @@ func TestEnterWorktree(t *testing.T) {
 	for i, want := range []string{
 		"Made the worktree " + tree, tree + "\na.txt\nworktree-fix", "outside the worktree", "outside the worktree", "outside the worktree", "outside the worktree", "outside the worktree",
 		"denied by the rule Read(.env)", "No matches", "", "made here", "Leave it with ExitWorktree first", "1 files that are not committed and 0 commits", "2", "0 files that are not committed and 1 commits",
-		"0 files and 1 commits were discarded", dir, "in no worktree",
+		"0 files and 1 commits were discarded", dir, "has not entered a worktree",
 	} {
 		if !strings.Contains(texts[i], want) {
 			t.Errorf("result %d is %q, want %q", i, texts[i], want)

@@ -44,18 +44,18 @@ const (
 // A Rule is a behavior that a peer can rely on. Its file is a txtar archive. The comment
 // is the rule in one sentence, an explanation, and settings:
 //
-//	area NAME      the heading that it stands under
-//	args WORDS     arguments for the CLI, beside those that every SDK gives
+//	area NAME      the heading for the rule in a report
+//	args WORDS     arguments for the CLI, in addition to those of every SDK
 //	env NAME=VALUE a variable for the program
 //
 // The sections are
 //
-//	model          what the model answers: a script of package parleytest (CLI)
-//	steps          what passes between the two: a script of package peer
-//	steps READING  the same by another reading; then steps is the first of several
-//	job            what the program is to do (SDK), see interop/README.md
-//	sees           what the program prints, as steps of a script (SDK)
-//	after          what must be so in the end: lines "exists FILE", "absent FILE" or
+//	model          the answers of the model: a script of package parleytest (CLI)
+//	steps          the frames in both directions: a script of package peer
+//	steps READING  the same for another reading; then steps is the first of several
+//	job            the task of the program (SDK), see interop/README.md
+//	sees           the output of the program, as steps of a script (SDK)
+//	after          conditions at the end: lines "exists FILE", "absent FILE" or
 //	               "holds FILE TEXT"
 //	file NAME      a file of the project
 //

@@ -213,7 +213,7 @@ func (c *commands) slash(p *prompt) *slashCommand {
 		if cmd.NoPerson {
 			s.local = func(t *turn, p *prompt, args string) *ending {
 				c.rec.Emit(c.init(t))
-				return c.printed(t, "custom", name, args, fmt.Sprintf("The skill %s is for the model alone. Ask for what it does, and the model will load it.", name))
+				return c.printed(t, "custom", name, args, fmt.Sprintf("The skill %s can only be loaded by the model. Describe the task, and the model will load it.", name))
 			}
 		}
 		return s
@@ -271,7 +271,7 @@ func (c *commands) expandPrompt(t *turn, p *prompt, cmd *slashCommand) *ending {
 		text := p.m.Message.Content.String()
 		p.attached = c.attach(t.ctx, text)
 		if name, _, ok := typed(p); ok && !c.cfg.NoSlashCommands {
-			note := &wire.TextBlock{Text: history.Reminder(fmt.Sprintf("The prompt below begins like a slash command, but there is no command /%s here, so nothing was run. Take it as plain words.", name))}
+			note := &wire.TextBlock{Text: history.Reminder(fmt.Sprintf("The prompt below begins like a slash command, but there is no command /%s here, so nothing ran. Treat it as plain text.", name))}
 			content := wire.Blocks(append([]wire.Block{note}, p.m.Message.Content.All()...)...)
 			p.expanded, p.typed = &content, text
 		}
@@ -460,7 +460,7 @@ func (r *requester) CostText() string {
 
 func (c *commands) helpCommand(t *turn, p *prompt, args string) *ending {
 	var b strings.Builder
-	b.WriteString("The commands are:\n")
+	b.WriteString("Commands:\n")
 	for _, cmd := range c.listCommands(true) {
 		b.WriteString("\n- /" + cmd.Name)
 		if cmd.ArgumentHint != "" {
@@ -480,7 +480,7 @@ func (c *commands) modelCommand(t *turn, p *prompt, args string) *ending {
 		for _, m := range c.cfg.Catalog.All() {
 			names = append(names, m.ID)
 		}
-		return c.printed(t, "model", "model", args, fmt.Sprintf("The model is %s. Change it with /model NAME; known are %s, and any other name is taken as it is.", c.model.ID, strings.Join(names, ", ")))
+		return c.printed(t, "model", "model", args, fmt.Sprintf("The model is %s. Change it with /model NAME. Known names are %s; any other name is sent as it is.", c.model.ID, strings.Join(names, ", ")))
 	}
 	in, another := c.requests.SwitchInput(args, "command")
 	if another {
@@ -518,5 +518,5 @@ func (c *commands) releaseNotesCommand(t *turn, p *prompt, args string) *ending 
 		}
 	}
 	c.rec.Emit(c.init(t))
-	return c.failCommand(t, "release-notes", "release-notes", args, fmt.Sprintf("There are no notes of a version %s. There are notes of %s.", args, strings.Join(versions, ", ")))
+	return c.failCommand(t, "release-notes", "release-notes", args, fmt.Sprintf("There are no release notes for version %s, only for %s.", args, strings.Join(versions, ", ")))
 }

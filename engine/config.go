@@ -117,7 +117,7 @@ type AgentConfig struct {
 	// name of an agent that is defined later: until then no prompt is answered.
 	Agent     *agents.Definition
 	AgentName string
-	// AgentParts prepares what an agent brings beside its prompt. If nil, agents have
+	// AgentParts prepares the hooks, servers and texts of an agent. If nil, agents have
 	// only their prompts.
 	AgentParts       func(*agents.Definition) (*AgentParts, error)
 	ForwardSubagents bool // emit the text of subagents, not only their tool calls

@@ -548,7 +548,7 @@ func (c *briefing) attach(ctx context.Context, text string) []*attachment {
 		}
 		what := "Its contents, as Read shows them"
 		if info.IsDir() {
-			what = "What is in the directory"
+			what = "Its entries"
 		}
 		head := fmt.Sprintf("The prompt names @%s, which is %s. %s:\n", m, path, what)
 		a.blocks = append(a.blocks, mustJSON(&wire.TextBlock{Text: history.Reminder(head + text)}))
@@ -768,7 +768,7 @@ func (c *briefing) sendMode() error {
 		return nil
 	}
 	c.told.plan = on
-	text := "Plan mode is over. Changes are possible again, as far as the permissions allow them."
+	text := "Plan mode is off. You may make changes again, within your permissions."
 	if on {
 		text = strings.TrimSpace(planModeText)
 		if own := c.planWords; own != "" {

@@ -51,7 +51,7 @@ func TestPlanModeIsAnnouncedOnce(t *testing.T) {
 	steps := []struct {
 		mode wire.PermissionMode
 		want string
-	}{{wire.ModeDefault, ""}, {wire.ModePlan, "in our words"}, {wire.ModePlan, ""}, {wire.ModeDefault, "Plan mode is over"}}
+	}{{wire.ModeDefault, ""}, {wire.ModePlan, "in our words"}, {wire.ModePlan, ""}, {wire.ModeDefault, "Plan mode is off"}}
 	for i, step := range steps {
 		c.mode = step.mode
 		c.hist = history.History{}

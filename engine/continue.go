@@ -124,7 +124,7 @@ func (c *Conversation) continueTurn(t *turn, u *unfinishedTurn) *ending {
 			return end
 		}
 	} else if c.hist.LastRole() == "assistant" {
-		if err := c.appendAndEmitNote(t, "The agent stopped behind your answer above and was started again. Go on where the answer stopped; do not repeat it. If it was complete, say so in a few words.", ""); err != nil {
+		if err := c.appendAndEmitNote(t, "The agent was restarted after your answer above. Continue where the answer stopped; do not repeat it. If it was complete, say so in a few words.", ""); err != nil {
 			return c.broken(err)
 		}
 	}

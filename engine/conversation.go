@@ -239,8 +239,8 @@ func (c *Conversation) SetModel(name string) (changed bool, err error) {
 	return true, nil
 }
 
-// Begun reports whether the conversation has a history: a prompt, or one from before a resume.
-func (c *Conversation) Begun() bool { return c.hist.LastRole() != "" }
+// HasHistory reports whether the conversation has messages, including those before a resume.
+func (c *Conversation) HasHistory() bool { return c.hist.LastRole() != "" }
 
 // TryModel asks the API for one token of a model. It returns the error if the API
 // rejects the request; if the model cannot be tried now, it returns nil.

@@ -25,11 +25,11 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 	switch {
 	case !a.complete:
 		if t.continued++; t.continued <= 3 {
-			return goOn("Your answer above was cut off by a failure of the connection. Go on where it stopped; do not repeat it.")
+			return goOn("A connection failure cut off your answer above. Continue where it stopped; do not repeat it.")
 		}
 	case a.stopReason == "max_tokens", a.stopReason == "model_context_window_exceeded":
 		if t.continued++; t.continued <= 3 {
-			return goOn("Your answer reached the limit of its length. Go on exactly where it stopped, in smaller pieces.")
+			return goOn("Your answer reached the length limit. Continue exactly where it stopped, in smaller pieces.")
 		}
 		cut, text := "output_limit", fmt.Sprintf("API Error: The answer is longer than %d tokens, the limit of one answer. CLAUDE_CODE_MAX_OUTPUT_TOKENS sets this limit.", c.maxTokens())
 		if a.stopReason != "max_tokens" {
@@ -45,7 +45,7 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		c.current.refusals++
 		if t.refusals++; t.refusals <= 1 {
 			c.rec.Emit(&wire.Informational{Content: "The model declined to answer, or a safety check stopped its answer. Parley asks it once more and mentions the refusal.", Level: "notice"})
-			if err := c.appendAndEmitNote(t, "A safety check stopped your answer above; no tool and no connection failed. What came after it is lost, and calls in it that were not complete did not run. Do not write it again in other words: go on without it, or say what you cannot help with.", a.id); err != nil {
+			if err := c.appendAndEmitNote(t, "A safety check stopped your answer above; no tool and no connection failed. The rest of the answer is lost, and its incomplete calls did not run. Do not rephrase it: continue without it, or say what you cannot help with.", a.id); err != nil {
 				return c.broken(err)
 			}
 			return nil
@@ -53,7 +53,7 @@ func (c *rounds) finishOrContinue(t *turn, a *answer) *ending {
 		return c.endDeclined(t, a)
 	case a.stopReason == "tool_use":
 		if t.unparsed++; t.unparsed <= 2 {
-			return goOn("Your answer was to end with a tool call, but contains none. Make the call now.")
+			return goOn("Your answer announced a tool call but contains none. Make the call now.")
 		}
 		const failed = "malformed_tool_use_exhausted"
 		return c.failTurn(t, &ending{reason: failed, text: "API Error: The model announced a tool call and made none, three times in a row."}, syntheticError{apiError: failed})

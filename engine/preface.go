@@ -73,7 +73,7 @@ func (c *preface) init(t *turn) *wire.Init {
 	return m
 }
 
-// Capabilities are the features that hosts may rely on.
+// Capabilities returns the features that hosts may rely on, for init.
 func Capabilities() []string {
 	return []string{"interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1"}
 }

@@ -142,9 +142,9 @@ func (*askUser) Run(_ context.Context, call *tool.Call) (*tool.Result, error) {
 		}
 	}
 	if len(parts) == 0 {
-		return tool.Text("The user gave no answer. Decide by yourself, and say what you decided.", structured), nil
+		return tool.Text("The user gave no answer. Decide yourself, and state your decision.", structured), nil
 	}
-	return tool.Text("The user answered: "+strings.Join(parts, ", ")+". Go on with that.", structured), nil
+	return tool.Text("The user answered: "+strings.Join(parts, ", ")+". Continue with that.", structured), nil
 }
 
 type enterPlan struct{ set func() } // sets the mode
@@ -158,7 +158,7 @@ func (*enterPlan) Access(*tool.Env, json.RawMessage) ([]tool.Access, error) { re
 
 func (e *enterPlan) Run(context.Context, *tool.Call) (*tool.Result, error) {
 	e.set()
-	const text = "You are in plan mode: look and think, change nothing. Present the plan with ExitPlanMode."
+	const text = "You are in plan mode: read and think, and change nothing. Present the plan with ExitPlanMode."
 	return tool.Text(text, map[string]string{"message": text}), nil
 }
 

@@ -67,8 +67,8 @@ func (c *queue) nextPrompt() *prompt {
 	return p
 }
 
-// Prompt queues a message of the user. Tool results in it answer calls that are running; see
-// [queue.answerCalls].
+// Prompt queues a message of the user. Tool results in it become the results of calls that wait or
+// run.
 func (c *queue) Prompt(m *wire.User) {
 	if m = c.answerCalls(m); m == nil {
 		return

@@ -11,7 +11,7 @@ import (
 // answered with their outcome in the log.
 func (c *Conversation) restore(h *session.History) error {
 	if h.Torn {
-		c.notices = append(c.notices, "The last line of the session was cut off when its process ended, and is gone. What was acknowledged is there.")
+		c.notices = append(c.notices, "The last line of the session was incomplete and has been removed. Everything that was acknowledged is there.")
 	}
 	if h.Corrupt > 0 {
 		c.notices = append(c.notices, fmt.Sprintf("%d lines of the session cannot be read, and were left out.", h.Corrupt))

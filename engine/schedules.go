@@ -205,5 +205,5 @@ func expandLoop(ctx context.Context, schedules tool.Schedules, args string) (str
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s\n\n%s", rest, history.Reminder(fmt.Sprintf("The user runs this as a loop. It is scheduled already as the job %s (%s, cron %q), and ends by itself after 7 days; CronDelete ends it sooner. Tell the user so in one sentence, then do it now for the first time. If it is a slash command, use the Skill tool.", job.ID, tool.HumanSchedule(cron), cron))), nil
+	return fmt.Sprintf("%s\n\n%s", rest, history.Reminder(fmt.Sprintf("The user wants this repeated. It is already scheduled as the job %s (%s, cron %q), expires after 7 days, and ends sooner with CronDelete. Report that in one sentence, then do it now for the first time. If it is a slash command, use the Skill tool.", job.ID, tool.HumanSchedule(cron), cron))), nil
 }

@@ -106,7 +106,7 @@ func (t *toolSearch) Run(_ context.Context, call *tool.Call) (*tool.Result, erro
 	}
 	found := toolsFound{Matches: t.find(in.Query, int(in.Max)), Query: in.Query, Total: len(t.tools)}
 	if len(found.Matches) == 0 {
-		return tool.Text("No tool fits. Try other words, or select one of the names by select:NAME.", &found), nil
+		return tool.Text("No tool matches. Try other words, or select a listed name with select:NAME.", &found), nil
 	}
 	t.load(found.Matches)
 	var b strings.Builder

@@ -373,7 +373,7 @@ func (c *worktrees) exit(ctx context.Context, call *tool.Call) (*tool.Result, er
 	remove := in.Action == "remove"
 	switch {
 	case w == nil:
-		return nil, tool.Misuse("The conversation is in no worktree that EnterWorktree entered. Nothing was changed.")
+		return nil, tool.Misuse("The conversation has not entered a worktree with EnterWorktree. Nothing was changed.")
 	case remove && w.Entered:
 		return nil, tool.Misuse("This session did not make the worktree %s, so it does not remove it. Use the action keep.", w.Path)
 	}
@@ -385,7 +385,7 @@ func (c *worktrees) exit(ctx context.Context, call *tool.Call) (*tool.Result, er
 	if remove {
 		lost, commits, err := w.changes(ctx)
 		if err != nil && !in.Discard {
-			return nil, tool.Misuse("Whether the worktree holds work that would be lost cannot be found out: %v. Ask the user, then call ExitWorktree with discard_changes, or keep it.", err)
+			return nil, tool.Misuse("Parley could not check whether the worktree has work that would be lost: %v. Ask the user, then call ExitWorktree with discard_changes, or keep it.", err)
 		}
 		if lost+commits > 0 && !in.Discard {
 			return nil, tool.Misuse("The worktree holds work that would be lost: %d files that are not committed and %d commits. Ask the user, then call ExitWorktree with discard_changes, or keep it.", lost, commits)

@@ -100,7 +100,7 @@ type Broadcaster interface {
 	Broadcast(id string, data json.RawMessage)
 }
 
-// A Waker is a [Backend] that does Wake, Put and Wake in one method, with less to wait for.
+// A Waker is a [Backend] that combines Wake, Put and Wake in one method, with fewer waits.
 type Waker interface {
 	// PutAndWake puts an item into the inbox of a session, like Put. When it returns, the session is recorded as
 	// having work to do.

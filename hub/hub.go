@@ -52,8 +52,8 @@ type Config struct {
 	// Describe returns the files that a call affects, with links resolved, and the change that it would make, for
 	// people to see before they allow it. Nil means that neither is known.
 	Describe func(*wire.CanUseTool) (paths []string, diff string)
-	// OwnOnly is for a hub that belongs to one front end. Such a hub runs only the sessions that its front end
-	// uses. Sessions that other processes left behind, and all schedules, are left to the hub of the user.
+	// OwnOnly is for a hub that belongs to one front end: it runs only the sessions that the front end uses. It
+	// leaves the sessions of processes that have ended, and all schedules, to the user's shared hub.
 	OwnOnly bool
 	// OnSchedule is called when a schedule was added, so that a hub that fires it can be started. It may be nil.
 	OnSchedule func(ctx context.Context) error
@@ -459,7 +459,7 @@ func (s *Session) Spec(ctx context.Context, by Actor) (spec json.RawMessage, err
 }
 
 // Attach yields every entry with a number above after, exactly once and in order, then the state of the session,
-// then live events, until ctx ends or the loop ends. If entries behind after were trimmed, a [KindTrimmed] event
+// then live events, until ctx ends or the loop ends. If entries after that number were trimmed, a [KindTrimmed] event
 // without a number comes first.
 //
 // A slow viewer loses pieces of answers first, and then a [*LaggedError] ends the iteration. The agent never waits

@@ -9,7 +9,7 @@ import (
 )
 
 // A LaggedError ends the events of a viewer that does not keep up. The agent never
-// waits for a viewer. A viewer that attaches again behind After misses nothing.
+// waits for a viewer. A viewer that attaches again with the number After misses nothing.
 type LaggedError struct {
 	After uint64 // the number of the last entry that the viewer received
 }

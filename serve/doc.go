@@ -19,7 +19,7 @@
 //	POST /v1/login   {"token": "TOKEN"}
 //
 // The response sets an HttpOnly, SameSite=Strict cookie, which the browser adds to every later request of
-// the page, also to WebSockets. GET /v1/me returns who is logged in (401: nobody is); POST /v1/logout
+// the page, including WebSockets. GET /v1/me returns who is logged in (401: nobody is); POST /v1/logout
 // removes the cookie. The page's files are mounted at "/" by [Config.Console] and are the only thing that
 // needs no token; they hold no data. The Content-Security-Policy is default-src 'self': no inline scripts
 // and styles.

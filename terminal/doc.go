@@ -6,8 +6,8 @@
 // the live region, are redrawn: the text that is being written, running tools, the input
 // and a status line. A redraw is one write, and happens only if something changed.
 //
-// The package uses no library such as Bubble Tea. Of such a library it could use only the decoding of keys
-// and the raw mode, which take 360 lines here.
+// The package uses no library such as Bubble Tea: it would need only the decoding of keys and the raw
+// mode, which take 360 lines here.
 //
 // With [Config.Plain] there is no live region: the screen only prints lines.
 //

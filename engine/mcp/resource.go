@@ -139,7 +139,7 @@ func (m *Manager) readable(name string) ([]*server, error) {
 	}
 	i := slices.Index(names, name)
 	if i < 0 {
-		return nil, fmt.Errorf("There is no server %q with resources. Those that have some: %s", clip(name, 100), strings.Join(append(names, "none else"), ", "))
+		return nil, fmt.Errorf("No server %q has resources. Servers with resources: %s", clip(name, 100), strings.Join(append(names, "none else"), ", "))
 	}
 	return found[i : i+1], nil
 }
@@ -196,7 +196,7 @@ func (t *ResourceTool) list(ctx context.Context, call *tool.Call, servers []*ser
 			return nil, err
 		}
 		more := &spill{name: t.spec.Name, max: t.m.opts.MaxResult, call: call}
-		notes = append(notes, "More can be read at URIs of these forms, with a value in place of what is in braces: "+more.text(body))
+		notes = append(notes, "URIs of these forms can also be read, with values in place of the names in braces: "+more.text(body))
 	}
 	if len(all) == 0 {
 		text := "There are no resources now. Servers may still have tools."

@@ -39,8 +39,8 @@ func (e *IdleError) Timeout() bool { return true }
 // ErrNoCredentials means that there are no credentials for the API.
 var ErrNoCredentials = errors.New("model: no credentials")
 
-// A CredentialsError explains why there are none, in a sentence for people: it is an
-// [ErrNoCredentials]. Retrying does not help.
+// A CredentialsError is an [ErrNoCredentials] with an explanation for people. Retrying does
+// not help.
 type CredentialsError struct{ Message string }
 
 // Error returns the message.

@@ -4,10 +4,10 @@
 //
 // # Two ways to match
 //
-// An allow rule must certainly cover a call. A deny or ask rule only has to match possibly.
-// Commands are analyzed by their syntax tree: every program that may run and every file that is
-// named, behind wrappers, quotes and substitutions. An allow must be proved for all of them. A deny
-// needs only one of them; if it is uncertain, permission is requested in every mode.
+// An allow rule applies only if it certainly covers the call. A deny or ask rule applies if it may
+// match. The package analyzes the syntax tree of a command: every program that may run and every file
+// that is named, behind wrappers, quotes and substitutions. Allow rules must cover all of them. For a
+// deny rule one is enough; if the match is uncertain, the call needs permission in every mode.
 //
 // # Where to look
 //

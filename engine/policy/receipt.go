@@ -17,8 +17,8 @@ type Decision struct {
 	DecidedBy  Basis  // basis of the decision; empty if nothing decided and permission is requested
 	Rule       *Rule  // the rule that decided, if any
 	Path       string // the file that caused it, if any
-	// Beside is the request for permission that follows if the rule did not exist. It is set
-	// if a rule for a whole tool asks, and nothing allows the call either.
+	// Beside is the decision that would apply without Rule. It is set if Rule asks about a whole
+	// tool, and the call would also need permission without it.
 	Beside *Decision
 
 	req  *Request

@@ -33,8 +33,8 @@ const (
 var hostNames = map[Layer]string{LayerManaged: "policySettings", LayerCLI: "cliArg", LayerFlag: "flagSettings", LayerLocal: "localSettings",
 	LayerProject: "projectSettings", LayerUser: "userSettings", LayerSession: "session", LayerHost: "session"}
 
-// HostName returns the name of the layer in the protocol, such as "userSettings".
-func (l Layer) HostName() string { return cmp.Or(hostNames[l], "command") }
+// ProtocolName returns the name of the layer in the protocol, such as "userSettings".
+func (l Layer) ProtocolName() string { return cmp.Or(hostNames[l], "command") }
 
 // LayerOf returns the layer that an update of the protocol changes. No destination means the
 // session.
@@ -59,14 +59,14 @@ type Source struct {
 	Layer Layer  `json:"layer"`
 	File  string `json:"file,omitempty"` // a file or a flag
 	Line  int    `json:"line,omitempty"` // from 1; 0 if unknown
-	// Base is the directory that "/x" in a rule about files is relative to: that of the
-	// project for its settings. Empty means where the conversation started.
+	// Base is the directory to which "/x" in a rule about files is relative: for settings of a
+	// project, its directory. Empty means the directory where the conversation started.
 	Base string `json:"base,omitempty"`
 }
 
-// BuiltIn is the File of the source of built-in rules. They deny what certainly matches, and
-// do not ask about everything that is not understood: a user who wrote no rule would not
-// expect that.
+// BuiltIn is the Source.File of built-in rules. Such a rule denies calls that certainly match,
+// but does not ask about calls that the package does not understand: a user who wrote no rule
+// would not expect that.
 const BuiltIn = "built in"
 
 // ForFile returns the rule about one file, whatever characters its path has.

@@ -51,8 +51,8 @@ type TaskOutput struct {
 	Truncated bool   // Text is not the whole output
 }
 
-// A Task is work that runs beside the calls, or could: a command, a subagent. It is safe
-// for concurrent use.
+// A Task is work that can outlast its call: a command or a subagent. It is safe for
+// concurrent use.
 type Task interface {
 	// Info returns the status of the task.
 	Info() TaskInfo

@@ -222,9 +222,9 @@ func (w *walker) object(s *jsonschema.Schema, v map[string]any, at place) {
 		if p := s.Properties[name]; p != nil {
 			v[name] = w.walk(p, v[name], at.with(name))
 		} else if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil {
-			w.add(at, Issue{Code: "unrecognized_keys", Keys: []string{name}}, "The parameter `%s` is not known; these are: %s", at.with(name), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
+			w.add(at, Issue{Code: "unrecognized_keys", Keys: []string{name}}, "The parameter `%s` is unknown; the known ones are: %s", at.with(name), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 		} else if len(s.Properties) > 0 && s.AdditionalProperties == nil {
-			w.unknown = append(w.unknown, Issue{Code: "unrecognized_keys", Keys: []string{name}, Path: append([]any{}, at...), Message: fmt.Sprintf("The parameter `%s` is not known", at.with(name))})
+			w.unknown = append(w.unknown, Issue{Code: "unrecognized_keys", Keys: []string{name}, Path: append([]any{}, at...), Message: fmt.Sprintf("The parameter `%s` is unknown", at.with(name))})
 		}
 	}
 }
@@ -282,7 +282,7 @@ func (w *walker) names(s *jsonschema.Schema, value any, at place) {
 			names := folded[strings.ToLower(strings.ToUpper(name))]
 			if len(names) > 1 && s.Properties[name] == nil {
 				other := slices.MinFunc(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name }), strings.Compare)
-				w.add(at, Issue{Code: "unrecognized_keys", Keys: []string{name}}, "The parameter `%s` differs from `%s` in case only", at.with(name), at.with(other))
+				w.add(at, Issue{Code: "unrecognized_keys", Keys: []string{name}}, "The parameter `%s` differs from `%s` only in case", at.with(name), at.with(other))
 			}
 		}
 	}

@@ -188,11 +188,11 @@ func failed(err error) *Outcome { return &Outcome{Result: tool.Failed(err), Fini
 // Texts for the model about a call that was stopped.
 const (
 	// StoppedBefore is for a call that had not started when the turn was stopped.
-	StoppedBefore = "The user stopped the turn before this call ran. It did nothing. Stop here and wait for what the user says next."
+	StoppedBefore = "The user stopped the turn before this call ran. It did nothing. Stop here and wait for the user."
 	// stoppedDenied is for a call whose denial stopped the turn.
-	stoppedDenied = "The user denied this call and stopped the turn. The call did not run. Stop here and wait for what the user says next."
+	stoppedDenied = "The user denied this call and stopped the turn. The call did not run. Stop here and wait for the user."
 	// StoppedWhile is for a call that was running.
-	StoppedWhile = "The user stopped the turn while this call ran. It may have run only in part, and what it changed until then stays changed. Stop here and wait for what the user says next."
+	StoppedWhile = "The user stopped the turn while this call ran. It may have run only in part, and its changes so far remain. Stop here and wait for the user."
 )
 
 // Rejected returns the outcome of a call that was stopped, with one of the texts above. input

@@ -151,7 +151,7 @@ func TestStages(t *testing.T) {
 		{name: "not the schema", tool: &fakeTool{name: "Do"}, input: `{"n":"x"}`, want: "InputValidationError", records: "receipt"},
 		{name: "a hook denies", host: &fakeHost{hooks: preToolUse(wire.BehaviorDeny, "")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "the hook's reason", denied: true, records: "receipt", decision: "hook"},
 		{name: "a hook allows", host: &fakeHost{hooks: preToolUse(wire.BehaviorAllow, "")}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "hook"},
-		{name: "a hook's input does not fit", host: &fakeHost{hooks: preToolUse(wire.BehaviorAllow, `{"n":"x"}`)}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "a PreToolUse hook replaced it. InputValidationError", denied: true, records: "receipt", decision: "hook"},
+		{name: "a hook's input does not fit", host: &fakeHost{hooks: preToolUse(wire.BehaviorAllow, `{"n":"x"}`)}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "A PreToolUse hook replaced the input of the call. InputValidationError", denied: true, records: "receipt", decision: "hook"},
 		{name: "a deny rule beats a hook", host: &fakeHost{hooks: preToolUse(wire.BehaviorAllow, "")}, rules: []string{"deny Do"}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "rule", denied: true, records: "receipt", decision: "config"},
 		{name: "an allow rule", rules: []string{"allow Do"}, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "config"},
 		{name: "the mode allows", mode: wire.ModeBypassPermissions, tool: &fakeTool{name: "Do"}, input: `{}`, want: "ran", records: "receipt intent outcome", decision: "config"},

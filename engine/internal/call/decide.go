@@ -319,7 +319,7 @@ func (s *run) askHost() bool {
 		d := &s.decision
 		d.Reason = cmp.Or(d.Reason, fmt.Sprintf("%s needs approval, and nobody can be asked", s.spec.Name))
 		if interactive(s.spec.Name) {
-			d.Reason = "Nobody is there to answer. Decide by yourself, and say what you decided."
+			d.Reason = "Nobody can answer. Decide yourself, and state your decision."
 		}
 		if s.NoPrompts {
 			d.ReasonType = "asyncAgent"
@@ -528,9 +528,9 @@ func (s *run) question() *wire.CanUseTool {
 	switch {
 	case rule == nil || d.ReasonType == "hook":
 	case d.ReasonType == "rule":
-		q.DecisionReasonRuleSource = rule.Source.Layer.HostName()
+		q.DecisionReasonRuleSource = rule.Source.Layer.ProtocolName()
 	default:
-		q.MatchedAskRule = &wire.AskRule{Source: rule.Source.Layer.HostName(), ToolName: rule.Tool, RuleContent: rule.Content}
+		q.MatchedAskRule = &wire.AskRule{Source: rule.Source.Layer.ProtocolName(), ToolName: rule.Tool, RuleContent: rule.Content}
 	}
 	if d.ReasonType == "hook" {
 		q.DecisionReasonHookEvent, q.DecisionReasonHookSource = wire.EventPreToolUse, s.hooks.Source

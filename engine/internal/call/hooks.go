@@ -91,7 +91,7 @@ func (s *run) callHooks() bool {
 		return true
 	case wire.BehaviorDefer:
 		s.out.Deferred = true
-		s.out.Result = tool.Failed(errors.New("The call was put off."))
+		s.out.Result = tool.Failed(errors.New("The call was deferred."))
 		s.recordDecision(policy.Decision{}, "hook", false)
 		return true
 	}
@@ -103,7 +103,7 @@ func (s *run) callHooks() bool {
 	if err != nil && s.hooks.Input != nil {
 		s.out.Denied = true
 		s.out.Meta = s.rejected("permission-rule", "hook", "hook")
-		err = fmt.Errorf("The input is not the one of the call: a PreToolUse hook replaced it. %w", err)
+		err = fmt.Errorf("A PreToolUse hook replaced the input of the call. %w", err)
 	}
 	return err != nil && s.misused(err)
 }

@@ -204,7 +204,7 @@ func (c *Compactor) MakeRoom(t Turn) error {
 		c.vain = 0
 	}
 	if c.vain >= maxVain {
-		c.giveUp("The conversation is not compacted by itself any more: each time it was full again at once.")
+		c.giveUp("Automatic compaction is off: the conversation was full again right after each one.")
 		return nil
 	}
 	return c.Replace(t, Auto, "", false)
@@ -266,7 +266,7 @@ func (c *Compactor) emitEnd(problem string) {
 // countFailure counts a failed compaction.
 func (c *Compactor) countFailure(trigger string) {
 	if c.failed++; trigger == Auto && c.failed >= maxFails && !c.gaveUp {
-		c.giveUp(fmt.Sprintf("The conversation could not be compacted %d times, and that is not tried by itself any more.", c.failed))
+		c.giveUp(fmt.Sprintf("Automatic compaction is off: it has failed %d times.", c.failed))
 	}
 }
 

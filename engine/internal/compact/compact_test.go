@@ -206,7 +206,7 @@ func TestAutoCompactionGivesUpUntilTheSessionIsCleared(t *testing.T) {
 		f.say(t, "user", strings.Repeat("long ", 200))
 		f.MakeRoom(f.turn)
 	}
-	if got := f.warnings(); len(got) != 1 || !strings.Contains(got[0], "full again at once") {
+	if got := f.warnings(); len(got) != 1 || !strings.Contains(got[0], "full again right after") {
 		t.Errorf("got the warnings %q", got)
 	}
 	asked := len(f.asked)

@@ -137,10 +137,10 @@ func (c *Compactor) filesAgain(t Turn, head history.Transcript) (parts []string)
 			continue
 		}
 		left--
-		parts = append(parts, "You worked on "+path+" before the summary. This is what it holds now, as Read shows it:\n"+text)
+		parts = append(parts, "You worked on "+path+" before the summary. This is its present content, as Read shows it:\n"+text)
 	}
 	if n := min(len(others), 20); n > 0 {
-		parts = append(parts, "You worked on these, too; read them if you need them:\n"+strings.Join(others[:n], "\n"))
+		parts = append(parts, "You also worked on these files; read them if you need them:\n"+strings.Join(others[:n], "\n"))
 	}
 	return parts
 }

@@ -272,7 +272,7 @@ func TestSubagentThatHasEndedGoesOn(t *testing.T) {
 	if r, err = m.Run(t.Context(), &tool.Call{ID: "call_2", Input: json.RawMessage(`{"to":"` + id + `","message":"more"}`), Env: f.Env}); err != nil {
 		t.Fatal(err)
 	}
-	if out := r.Structured.(*agentOutput); out.AgentID != id || !strings.Contains(r.Content.String(), "Whoever started you says:\n  more") {
+	if out := r.Structured.(*agentOutput); out.AgentID != id || !strings.Contains(r.Content.String(), "Message from the agent that started you:\n  more") {
 		t.Errorf("got %s of %s, want that %s goes on", r.Content.String(), out.AgentID, id)
 	}
 	if _, err = m.Run(t.Context(), &tool.Call{Input: json.RawMessage(`{"to":"nobody","message":"more"}`), Env: f.Env}); err == nil || !strings.Contains(err.Error(), "No subagent") {

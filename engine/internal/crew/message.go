@@ -210,7 +210,7 @@ func (s *Subagent) sendToChild(ctx context.Context, text string) (bool, error) {
 
 // fromStarter returns a message to a subagent from the conversation that started it.
 func fromStarter(text string) string {
-	return "Whoever started you says:\n" + text
+	return "Message from the agent that started you:\n" + text
 }
 
 // howToContinue explains to the model how to resume the subagent after its end.

@@ -408,7 +408,7 @@ func (s *Subagent) setOutcome(crash any) {
 		if r.text = cmp.Or(r.text, r.partial); r.text == "" {
 			r.note += "It was still using tools and has written no report."
 		} else {
-			r.note += "What it wrote last is below."
+			r.note += "Its last text is below."
 		}
 	case res.TerminalReason == "aborted_tools": // the host denied a call and stopped the subagent
 		s.info.Status, r.failed, r.denied = tool.TaskKilled, "a call of the subagent was denied, and the subagent was stopped", true
@@ -499,7 +499,7 @@ func (s *Subagent) returned() (*tool.Result, error) {
 		if r.denied {
 			text = "[Request interrupted by user for tool use]"
 		} else if info.Status == tool.TaskKilled {
-			text = fmt.Sprintf("The subagent %s was stopped before it had finished. What it did until then stays done.", s.ID)
+			text = fmt.Sprintf("The subagent %s was stopped before it had finished. Its changes so far remain.", s.ID)
 		}
 		if r.text != "" {
 			text += "\n" + framed(r.text)
@@ -573,7 +573,7 @@ func framed(text string) string {
 // launchedResult returns the result of a call that does not wait.
 func (s *Subagent) launchedResult() *tool.Result {
 	info := s.Info()
-	text := fmt.Sprintf("The subagent works in the background.\nagentId: %s\nYou will be notified with its report when it finishes. Until then, do not guess its findings and do not do its work twice: continue with other work, "+
+	text := fmt.Sprintf("The subagent works in the background.\nagentId: %s\nYou will be notified with its report when it finishes. Until then, do not guess its findings or repeat its work: continue with other work, "+
 		"or answer the user. TaskOutput with this id returns its output so far; TaskStop stops it.", s.ID+s.howToContinue())
 	if info.OutputFile != "" {
 		text += "\noutput_file: " + info.OutputFile

@@ -182,7 +182,7 @@ const (
 )
 
 // prunedText replaces a removed result.
-const prunedText = "[The result was taken out to save space. Make the call again if it is needed.]"
+const prunedText = "[The result was removed to save space. Repeat the call if you need it.]"
 
 // Prune removes old results of tools from the conversation, if that saves enough for the
 // next request to stay well below the given number of tokens in the model's window; 0

@@ -175,7 +175,7 @@ func (t *Tool) Access(env *tool.Env, input json.RawMessage) ([]tool.Access, erro
 		return nil, err
 	}
 	if strings.ContainsRune(in.Command, 0) {
-		return nil, tool.Misuse("The command has a NUL byte in it, which no shell takes.")
+		return nil, tool.Misuse("The command contains a NUL byte, which no shell accepts.")
 	}
 	if strings.TrimSpace(in.Command) == "" {
 		return nil, nil // nothing runs
@@ -359,8 +359,8 @@ func (r *run) refusals() string {
 	if len(list) == 0 {
 		return ""
 	}
-	return "(Nobody approved the command, so it ran where it can only read. It tried to " + strings.Join(list, " and to ") + ", which was refused. " +
-		"If it has to, call it again with dangerouslyDisableSandbox set to true: the user is asked.)"
+	return "(Nobody approved the command, so it could only read. It tried to " + strings.Join(list, " and to ") + ", which was refused. " +
+		"If the command needs this, call it again with dangerouslyDisableSandbox set to true, which asks the user.)"
 }
 
 // confinement explains why a command inside a sandbox may have failed.

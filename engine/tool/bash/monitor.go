@@ -91,7 +91,7 @@ func (m *Monitor) Run(ctx context.Context, call *tool.Call) (*tool.Result, error
 	run.toBackground(0)
 	go run.stream(m.bash.opts.Report, limit)
 	info := run.Info()
-	return tool.Text(fmt.Sprintf("Monitor started (task %s, ends in %s at the latest).%s You receive what it prints as it comes: go on with other work, and do not wait for it. A report is no answer of the user.",
+	return tool.Text(fmt.Sprintf("Monitor started (task %s, ends in %s at the latest).%s You receive its output as it arrives: continue with other work, and do not wait for it. A report is not an answer of the user.",
 		info.ID, limit.Round(time.Second), whereTo(info)), &MonitorOutput{TaskID: info.ID, TimeoutMS: limit.Milliseconds()}), nil
 }
 

@@ -55,13 +55,13 @@ var cases = []struct {
 	{name: "white space, removed", before: "a\n\tb\nc\n", old: "  b\n", new: "", after: "a\nc\n", inexact: "white space"},
 	{name: "white space, emptied", before: "a\n\tb\nc\n", old: "  b", new: "", after: "a\n\nc\n", inexact: "white space"},
 	{name: "white space, line end added", before: "a\n\tb\nc\n", old: "  b", new: "  b\n", after: "a\n\tb\n\nc\n", inexact: "white space"},
-	{name: "white space, twice", before: "\tb\n\t\tb\n", old: "  b", new: "c", refused: "Lines 1 and 2 on are the same but for white space"},
+	{name: "white space, twice", before: "\tb\n\t\tb\n", old: "  b", new: "c", refused: "from lines 1 and 2 differ from it only in white space"},
 	{name: "white space, crooked", before: "\ta\n\t\tb\n", old: "  a\n  b", new: "  a\n  c", refused: "more than one way"},
 	{name: "white space, CRLF", before: "\ta\r\n\tb\r\n", old: "  a\n  b", new: "  a\n  c", after: "\ta\r\n\tc\r\n", inexact: "white space"},
 	{name: "part of a line", before: "let  x  =  1;\n", old: "x = 1", new: "x = 2", refused: "not found"},
 	{name: "only white space", before: "a\n\n\nb\n", old: "  \n", new: "x", refused: "not found"},
 
-	{name: "nearest", before: "func a() {\n\treturn 1\n}\n\nfunc b() {\n\treturn 2\n}\n", old: "func b() {\n\treturn 3\n}\n", new: "x", refused: "Nearest is this, from line 5 on; nothing was changed:\n5\tfunc b() {\n6\t\treturn 2\n7\t}</tool_use_error>"},
+	{name: "nearest", before: "func a() {\n\treturn 1\n}\n\nfunc b() {\n\treturn 2\n}\n", old: "func b() {\n\treturn 3\n}\n", new: "x", refused: "Nothing was changed. The most similar text starts at line 5:\n5\tfunc b() {\n6\t\treturn 2\n7\t}</tool_use_error>"},
 	{name: "binary", before: "a\x00b", old: "a", new: "b", refused: "binary"},
 }
 

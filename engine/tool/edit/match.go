@@ -68,7 +68,7 @@ func (t *Tool) apply(text files.Text, in *Input) (*change, error) {
 // built.
 func fits(bytes, times, each int) error {
 	if total := int64(bytes) + int64(times)*int64(each); total > files.MaxSize {
-		return tool.Misuse("The file would have %s after that, and at most %s are written. Nothing was changed.", files.Size(total), files.Size(files.MaxSize))
+		return tool.Misuse("The result would have %s, and the limit is %s. Nothing was changed.", files.Size(total), files.Size(files.MaxSize))
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func ambiguous(content, old string, at []int) error {
 	if len(at) > 10 {
 		where += ", …"
 	}
-	return tool.Misuse("Found %d matches of the string to replace, at lines %s, but replace_all is false. To replace one of them give more of the text around it; to replace all set replace_all to true.\nString: %s", len(at), where, old)
+	return tool.Misuse("Found %d matches of the string to replace, at lines %s, but replace_all is false. To replace one of them, include more of the surrounding text; to replace all, set replace_all to true.\nString: %s", len(at), where, old)
 }
 
 // A fold is a text without insignificant differences, with the original position of
@@ -248,7 +248,7 @@ func byLines(content, old, new string) (*change, error) {
 			continue
 		}
 		if found >= 0 {
-			return nil, tool.Misuse("String to replace not found in file. Lines %d and %d on are the same but for white space; give old_string exactly as it is in the file.\nString: %s", found+1, i+1, old)
+			return nil, tool.Misuse("String to replace not found in file. The texts from lines %d and %d differ from it only in white space; copy old_string exactly from the file.\nString: %s", found+1, i+1, old)
 		}
 		found = i
 	}
@@ -262,7 +262,7 @@ func byLines(content, old, new string) (*change, error) {
 	}
 	indents, ok := indentation(oldLines, was)
 	if !ok {
-		return nil, tool.Misuse("String to replace not found in file. Lines %d to %d are the same but for white space, but their indentation differs from that of old_string in more than one way; give it exactly as it is in the file.\nString: %s", found+1, found+len(was), old)
+		return nil, tool.Misuse("String to replace not found in file. Lines %d to %d differ from it only in white space, but their indentation differs in more than one way; copy old_string exactly from the file.\nString: %s", found+1, found+len(was), old)
 	}
 	longest := 0
 	for _, to := range indents {
@@ -420,7 +420,7 @@ func nearest(content, old string) string {
 	first := max(0, best)
 	last := min(len(lines), best+len(wanted), first+maxShown)
 	var b strings.Builder
-	fmt.Fprintf(&b, "Nearest is this, from line %d on; nothing was changed:", first+1)
+	fmt.Fprintf(&b, "Nothing was changed. The most similar text starts at line %d:", first+1)
 	for i := first; i < last; i++ {
 		line := strings.ToValidUTF8(strings.TrimRight(lines[i], "\r\n"), "\ufffd")
 		if len(line) > 300 {

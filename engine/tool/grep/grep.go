@@ -492,7 +492,7 @@ func page(s *scan, out *Output, list []string, total int, what string) ([]string
 	for i, line := range list {
 		if size += len(line) + 1; what == "lines" && size > maxText && i > 0 {
 			list = list[:i]
-			notes = append(notes, "The rest is too much at once.")
+			notes = append(notes, "The rest exceeds the size limit.")
 			break
 		}
 	}

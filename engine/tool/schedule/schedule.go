@@ -146,11 +146,11 @@ func create(ctx context.Context, s tool.Schedules, in *createInput) (*tool.Resul
 	out.Cron, out.Prompt, out.Recurring, out.Durable = "", "", &job.Recurring, &job.Durable
 	kind, end := "one-shot task", "It fires once."
 	if job.Recurring {
-		kind, end = "recurring job", "It ends by itself after 7 days; CronDelete ends it sooner."
+		kind, end = "recurring job", "It expires after 7 days; CronDelete ends it sooner."
 	}
-	kept := "The hub keeps it: it fires also while nobody is attached, and survives restarts."
+	kept := "The hub stores it: it fires even while nobody is attached, and survives restarts."
 	if !job.Durable {
-		kept = "It lives as long as this process runs."
+		kept = "It lasts while this process runs."
 	}
 	return tool.Text(fmt.Sprintf("Scheduled %s %s (%s). Next run: %s. %s %s", kind, job.ID, out.HumanSchedule, when(job.At), kept, end), out), nil
 }
@@ -235,7 +235,7 @@ func wakeup(ctx context.Context, s tool.Schedules, in *wakeupInput) (*tool.Resul
 		if err != nil {
 			return nil, err
 		}
-		return tool.Text(fmt.Sprintf("The loop has ended; %d wake-ups that waited were removed. Tell the user what came of it.", n), &Wakeup{Stopped: true, CancelledWakeups: &n}), nil
+		return tool.Text(fmt.Sprintf("The loop has ended; %d pending wake-ups were removed. Tell the user the outcome.", n), &Wakeup{Stopped: true, CancelledWakeups: &n}), nil
 	}
 	delay := int64(min(max(*in.DelaySeconds, 60), 3600))
 	out := &Wakeup{ClampedDelaySeconds: delay, WasClamped: *in.DelaySeconds < 60 || *in.DelaySeconds > 3600}

@@ -131,5 +131,5 @@ func (t *Tool) Run(ctx context.Context, call *tool.Call) (*tool.Result, error) {
 	if open == 0 {
 		l.todos = nil // a completed list is cleared
 	}
-	return tool.Text("The list has been updated. Keep it as you go on, and go on with what is next.", out), nil
+	return tool.Text("The list has been updated. Keep it current, and continue with the next task.", out), nil
 }

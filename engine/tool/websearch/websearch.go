@@ -311,7 +311,7 @@ func provider(ctx context.Context, env *tool.Env, query Query) (*Answer, error) 
 		return nil, err
 	}
 	reply, err := env.Ask(ctx, tool.Question{
-		System: "Somebody else needs what the web says about something, and can ask again. Search once, or a second time if the first finds nothing, and then sum up in a few sentences what was found.",
+		System: "Search the web for another agent, which can ask again. Search once, or twice if the first search finds nothing, then summarize the findings in a few sentences.",
 		Prompt: "Search the web for: " + query.Text,
 		Tools:  []json.RawMessage{search},
 	})
