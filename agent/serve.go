@@ -435,7 +435,7 @@ func (s *server) read(lines *wire.Reader) error {
 		case *wire.ControlResponse:
 			s.handleResponse(m)
 		case *wire.UpdateEnvironmentVariables:
-			s.conv.Do(func() { s.conv.SetEnviron(m.Variables) })
+			s.conv.Do(func() { s.conv.SetEnviron(forCommands(m.Variables)) })
 		}
 	}
 }

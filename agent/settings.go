@@ -366,8 +366,38 @@ func (set *setup) commandEnv() []string {
 // isCredential reports whether an environment variable is private to the agent: no process that it starts inherits
 // it, and no project can use it. This includes the credentials of every model provider, whichever one is used.
 func isCredential(name string) bool {
-	return strings.HasPrefix(name, "ANTHROPIC_") || strings.HasPrefix(name, "CLAUDE_CODE_OAUTH") || slices.Contains(providerVars, name)
+	name = strings.ToUpper(name)
+	if strings.HasPrefix(name, "ANTHROPIC_") || strings.HasPrefix(name, "CLAUDE_CODE_OAUTH") || slices.Contains(providerVars, name) {
+		return true
+	}
+	return slices.ContainsFunc(providerPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) &&
+		slices.ContainsFunc(credentialEnds, func(end string) bool { return strings.HasSuffix(name, end) })
 }
+
+// WithoutCredentials returns an environment without the credentials of model providers and of the agent itself, as
+// commands of the agent get it.
+func WithoutCredentials(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return isCredential(name)
+	})
+}
+
+// forCommands returns the variables from a host that commands get: it may also send the agent's own credentials.
+func forCommands(vars map[string]string) map[string]string {
+	vars = maps.Clone(vars)
+	maps.DeleteFunc(vars, func(name, _ string) bool { return isCredential(name) })
+	return vars
+}
+
+// providerPrefixes begin the variables of model providers, and credentialEnds end those that hold a credential.
+var (
+	providerPrefixes = []string{"CLAUDE_", "PARLEY_", "OPENAI_", "AZURE_", "OPENROUTER_", "GEMINI_", "GOOGLE_", "VERTEX_", "GCP_", "MISTRAL_", "GROQ_", "DEEPSEEK_", "XAI_", "TOGETHER_",
+		"FIREWORKS_", "COHERE_", "PERPLEXITY_", "PPLX_", "HF_", "HUGGINGFACE_", "HUGGING_FACE_", "HUGGINGFACEHUB_", "VLLM_", "OLLAMA_", "AWS_", "BEDROCK_", "CEREBRAS_", "NVIDIA_", "NIM_",
+		"REPLICATE_", "DASHSCOPE_", "QWEN_", "MOONSHOT_", "KIMI_", "ZAI_", "ZHIPU_", "ZHIPUAI_", "MINIMAX_", "SAMBANOVA_", "WATSONX_", "AI21_", "VOYAGE_", "LITELLM_", "LMSTUDIO_",
+		"LM_STUDIO_", "LLAMA_", "ANYSCALE_", "BASETEN_", "DEEPINFRA_", "NOVITA_", "HYPERBOLIC_", "ARK_", "STABILITY_", "ELEVENLABS_", "JINA_", "DATABRICKS_"}
+	credentialEnds = []string{"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"}
+)
 
 // providerVars are variables with credentials of model providers, and with their locations.
 var providerVars = []string{

@@ -44,7 +44,7 @@ func visible(s string) string {
 		switch {
 		case r == '\n':
 			b.WriteString(`\n`)
-		case unicode.IsPrint(r) && !unicode.Is(unicode.Variation_Selector, r) && !strings.ContainsRune("\u034f\u115f\u1160\u2800\u3164\uffa0", r):
+		case unicode.IsPrint(r) && !unicode.Is(unicode.Variation_Selector, r) && !strings.ContainsRune("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U0001d159", r):
 			b.WriteRune(r)
 		default:
 			fmt.Fprintf(&b, `\u{%x}`, r)

@@ -39,7 +39,7 @@ func escape(text, keep string, strict bool) string {
 			b.WriteString(`\r`)
 		case r < ' ' || r == 0x7F:
 			fmt.Fprintf(&b, `\x%02x`, r)
-		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp), strict && r != ' ' && isBlank(r):
+		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp), strict && r != ' ' && (isBlank(r) || !unicode.IsPrint(r)):
 			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
 			b.WriteRune(r)
@@ -58,9 +58,9 @@ func isPlain(text string) bool {
 	return true
 }
 
-// isBlank reports whether a character is invisible.
+// isBlank reports whether a printable character is invisible.
 func isBlank(r rune) bool {
-	return unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Variation_Selector, r) || strings.ContainsRune("\u034f\u115f\u1160\u2800\u3164\uffa0", r)
+	return unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Variation_Selector, r) || strings.ContainsRune("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U0001d159", r)
 }
 
 // widths measures text. Ambiguous characters are narrow in every locale, as terminals have

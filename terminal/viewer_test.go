@@ -21,6 +21,8 @@ func TestVisible(t *testing.T) {
 		"\x9b31m\xff":           `\x9b31m\xff`,
 		"\u009b31m":             `\u009b31m`,
 		"\U000E0041":            `\ue0041`,
+		"\u2065a\u17b4\ue000":   `\u2065a\u17b4\ue000`,
+		"\U0001d159\U000e0fff":  `\u1d159\ue0fff`,
 		"é 漢字 �":                "é 漢字 �",
 	} {
 		if got := Visible(in); got != want {

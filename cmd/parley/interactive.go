@@ -54,7 +54,7 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flag
 		home = h
 	}
 	c := terminal.Config{
-		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: p.env, Cwd: cfg.Cwd, Home: home,
+		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: agent.WithoutCredentials(p.env), Cwd: cfg.Cwd, Home: home,
 		Title: "parley " + parley.Version, Prompt: flags.Prompt, Notes: notes, NoPartials: shownByHooks(cfg, args),
 		Open: room.open, Pick: pick, Plain: flags.Plain || p.getenv("TERM") == "dumb",
 	}
@@ -81,7 +81,7 @@ func interact(ctx context.Context, p *process, cfg agent.Config, flags *cli.Flag
 // attachScreen shows a session of another process on a screen until the person exits.
 func attachScreen(ctx context.Context, p *process, c hub.Client, cwd, id string) error {
 	status, err := terminal.Run(ctx, terminal.Config{
-		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: p.env, Cwd: cwd, Home: p.getenv("HOME"), Title: "parley attach " + id,
+		In: p.stdin.(*os.File), Out: p.stdout.(*os.File), Env: agent.WithoutCredentials(p.env), Cwd: cwd, Home: p.getenv("HOME"), Title: "parley attach " + id,
 		Open:    func(context.Context) (*terminal.Session, error) { return terminal.NewSession(c, id), nil },
 		Goodbye: func(id string) string { return "The session continues; parley attach " + id + " shows it again." },
 	})

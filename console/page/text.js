@@ -5,7 +5,7 @@ import {post} from './api.js';
 
 // odd matches characters without a shape: controls, changes of direction, odd blanks, tags
 // and unassigned ones.
-const odd = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\u{e0000}-\u{e0fff}]/gu;
+const odd = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\u{1d159}\u{e0000}-\u{e0fff}]/gu;
 const emoji = /\p{Extended_Pictographic}|\p{Emoji_Modifier}|[\d#*]/u;
 
 // visible returns text for a template, with its line feeds and tabs. An exact text, for

@@ -444,11 +444,23 @@ func Programs(ctx context.Context, dir string, repository ...string) (options []
 // Neutral are the variables that the options of [Programs] refer to.
 var Neutral = []string{"PARLEY_NONE=", "PARLEY_FALSE=false"}
 
+// isSecret reports whether a variable looks like a credential.
+func isSecret(name string) bool {
+	for _, end := range []string{"KEY", "KEY_ID", "TOKEN", "SECRET", "PASSWORD", "CREDENTIALS"} {
+		if strings.HasSuffix(strings.ToUpper(name), end) {
+			return true
+		}
+	}
+	return false
+}
+
 func gitWith(ctx context.Context, dir string, options []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", slices.Concat([]string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false"}, options, args)...)
 	cmd.Dir = dir
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "GIT_") { // such as GIT_DIR, which names another repository
+		name, _, _ := strings.Cut(v, "=")
+		// Names such as GIT_DIR name another repository, and git needs no credentials.
+		if !strings.HasPrefix(name, "GIT_") && !strings.HasPrefix(name, "ANTHROPIC_") && !isSecret(name) {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
