@@ -128,6 +128,9 @@ func parseLines(head string) (fields map[string]any, problem string) {
 			value = ""
 		}
 		fields[last] = unquote(value)
+		if value != "" && (value[0] == '"' || value[0] == '\'') && strings.Count(value, value[:1]) == 1 {
+			report(n, fmt.Sprintf("the value of %s starts with %c and does not end; close it, or put the value in quotes of the other kind", last, value[0]))
+		}
 		if value != "" && (value[0] == '[' || value[0] == '{') {
 			if one, err := parseYAML("v: " + value); err == nil && one["v"] != nil {
 				fields[last] = one["v"]

@@ -57,6 +57,21 @@ func TestLoose(t *testing.T) {
 	}
 }
 
+// A quote or a bracket that is not closed is reported, and the rest of the header is read.
+func TestUnclosedValuesAreReported(t *testing.T) {
+	for value, want := range map[string]string{
+		`"Reviews code`: "line 3: the header is not valid YAML: the value of description starts with \" and does not end",
+		`'Reviews code`: "line 3: the header is not valid YAML: the value of description starts with ' and does not end",
+		`[Read, Grep`:   "line 3: the header is not valid YAML: the value of description starts with [ and does not end",
+		`it's: fine`:    "",
+	} {
+		d := parse(t, "---\nname: a\ndescription: "+value+"\nmodel: haiku\n---\nBody")
+		if d.String("model") != "haiku" || d.Body != "Body" || !strings.HasPrefix(d.Problem, want) || (want == "") != (d.Problem == "") {
+			t.Errorf("%s: %+v, want the problem %q", value, d, want)
+		}
+	}
+}
+
 // An empty list differs from a missing one.
 func TestEmptyList(t *testing.T) {
 	for _, text := range []string{"tools: []", "tools: ''", "tools:  \"\""} {
