@@ -78,7 +78,7 @@ func TestResourcesInTurn(t *testing.T) {
 			parleytest.Say("Done."),
 		)
 	}
-	for rule, want := range map[string]string{"": "nobody can be asked", "mcp__db": "remember"} {
+	for rule, want := range map[string]string{"": "remember", "mcp__db": "remember"} { // a listed resource needs no rule
 		opts, m, _ := inProcess(t, script())
 		opts.ToolServers = map[string]*mcp.Server{"db": richServer()}
 		if rule != "" {
