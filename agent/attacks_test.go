@@ -37,6 +37,7 @@ func TestAttacks(t *testing.T) {
 	for i := range cases {
 		c := &cases[i]
 		t.Run(fmt.Sprintf("%d %s", c.Line, c.ID), func(t *testing.T) {
+			t.Parallel()
 			place, err := policytest.NewPlace(c, t.TempDir())
 			if err != nil {
 				t.Skip(err)

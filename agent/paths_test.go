@@ -131,6 +131,7 @@ func TestHostSeesAbsolutePaths(t *testing.T) {
 						given[member] = sp.given + "/" + files[name]
 					}
 					t.Run(strings.ReplaceAll(fmt.Sprint(name, " ", sp.given, " ", who, " ", answer), "/", ":"), func(t *testing.T) {
+						t.Parallel()
 						checkPath(t, name, given, filepath.Join(sp.want, files[name]), filepath.Join("work/sub", files[name]), who, answer)
 					})
 				}

@@ -107,6 +107,7 @@ func TestPermissionModes(t *testing.T) {
 	} {
 		for _, host := range []string{"host", "nobody", "no prompts"} {
 			t.Run(fmt.Sprintf("%s with %s", tt.mode, host), func(t *testing.T) {
+				t.Parallel()
 				dir, outside := workdir(t)
 				turn := parleytest.Call("Read", map[string]string{"file_path": filepath.Join(dir, "a.txt")}).
 					Call("Read", map[string]string{"file_path": filepath.Join(outside, "b.txt")}).

@@ -88,6 +88,7 @@ func TestWindow(t *testing.T) {
 		{"cannot count", 0, true, 32000, "completed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			api := newEndpoint(t)
 			asked := []string{}
 			api.answer = func(n int, w http.ResponseWriter, r *http.Request) {

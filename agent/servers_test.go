@@ -424,6 +424,7 @@ func TestMalformedServers(t *testing.T) {
 	for _, source := range sources {
 		for _, entry := range entries {
 			t.Run(source.name+"/"+entry.name, func(t *testing.T) {
+				t.Parallel()
 				dir, _ := workdir(t)
 				home := filepath.Join(filepath.Dir(dir), "home")
 				args, lines := source.setUp(dir, home, `{"odd": `+entry.config+`, "good": `+good+`}`)

@@ -39,6 +39,7 @@ func TestBrokenStreamsAreClosed(t *testing.T) {
 	} {
 		for n := 1; n <= longEvents; n++ {
 			t.Run(fmt.Sprint(how.name, " after ", n), func(t *testing.T) {
+				t.Parallel()
 				s := parleytest.Script(how.do(longAnswer()).After(n), parleytest.Say("ok").Always())
 				p := prompt(t, s, func(o *parley.Options, c *agent.Config) {
 					o.PartialMessages = true

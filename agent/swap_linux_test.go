@@ -56,6 +56,7 @@ func TestSwappedPaths(t *testing.T) {
 	notebook := `{"cells":[{"cell_type":"code","id":"c1","metadata":{},"outputs":[],"source":["harmless"]}],"metadata":{},"nbformat":4,"nbformat_minor":5}`
 	for _, inside := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inside=%v", inside), func(t *testing.T) {
+			t.Parallel()
 			dir, _ := workdir(t)
 			target := t.TempDir()
 			if inside {

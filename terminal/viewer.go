@@ -57,13 +57,14 @@ func (v *Viewer) Begin() {
 	if !v.cfg.Live || v.stop != nil {
 		return
 	}
-	v.stop = make(chan struct{})
+	stop := make(chan struct{})
+	v.stop = stop
 	v.stopped.Go(func() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
-			case <-v.stop:
+			case <-stop:
 				return
 			case <-tick.C:
 				v.mu.Lock()
@@ -81,11 +82,11 @@ func (v *Viewer) End() {
 	v.t.end()
 	v.draw()
 	stop := v.stop
+	v.stop = nil
 	v.mu.Unlock()
 	if stop != nil {
 		close(stop)
 		v.stopped.Wait()
-		v.stop = nil
 	}
 }
 
