@@ -26,7 +26,7 @@ func (t *translator) translateOther(m wire.Message) {
 	case *wire.TaskNotification:
 		t.task(m)
 	default:
-		if n := notice(m); n != nil && t.client.notices && !t.replay {
+		if n := notice(m); n != nil && n.Title != "" && t.client.notices && !t.replay {
 			t.emit(v1.SessionUpdate{Notice: n})
 		}
 	}
@@ -116,7 +116,7 @@ func (t *translator) compacted(m *wire.CompactBoundary) {
 		t.emit(v1.SessionUpdate{CompactionUpdate: &v1.CompactionUpdate{CompactionID: fmt.Sprintf("compaction-%d", t.compact), Status: v1.CompactionStatusCompleted}})
 	}
 	if m.Metadata.PostTokens != nil {
-		t.used = *m.Metadata.PostTokens
+		t.used = max(0, *m.Metadata.PostTokens)
 		t.emit(v1.SessionUpdate{UsageUpdate: &v1.UsageUpdate{Used: t.used, Size: t.window}})
 	}
 }

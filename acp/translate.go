@@ -510,7 +510,7 @@ func (t *translator) usage(parent string, u *wire.Usage) {
 		t.used = in
 	}
 	if !t.replay {
-		t.emit(v1.SessionUpdate{UsageUpdate: &v1.UsageUpdate{Used: t.used + u.OutputTokens, Size: t.window}})
+		t.emit(v1.SessionUpdate{UsageUpdate: &v1.UsageUpdate{Used: max(0, t.used+u.OutputTokens), Size: t.window}})
 	}
 	t.used = max(t.used, in+u.OutputTokens)
 }
@@ -518,11 +518,11 @@ func (t *translator) usage(parent string, u *wire.Usage) {
 // result translates the end of a turn.
 func (t *translator) result(m *wire.Result) {
 	for _, u := range m.ModelUsage {
-		if u.ContextWindow > 0 {
+		if u != nil && u.ContextWindow > 0 {
 			t.window = u.ContextWindow
 		}
 	}
 	if !t.replay {
-		t.emit(v1.SessionUpdate{UsageUpdate: &v1.UsageUpdate{Used: t.used, Size: t.window, Cost: &v1.Cost{Amount: m.TotalCostUSD, Currency: "USD"}}})
+		t.emit(v1.SessionUpdate{UsageUpdate: &v1.UsageUpdate{Used: max(0, t.used), Size: t.window, Cost: &v1.Cost{Amount: m.TotalCostUSD, Currency: "USD"}}})
 	}
 }

@@ -11,43 +11,11 @@ import (
 	"testing"
 
 	"github.com/parley-go/parley/agent"
+	"github.com/parley-go/parley/internal/malformed"
 	"github.com/parley-go/parley/parleytest"
 	"github.com/parley-go/parley/session"
 	"github.com/parley-go/parley/wire"
 )
-
-// malformed returns values for a type that a host may send by mistake or on purpose: of other
-// types, empty, or with null where an object belongs.
-func malformed(t reflect.Type, depth int) (values []string) {
-	values = []string{`null`, `"\u0000../x"`, `""`, `{}`, `[]`, `[null]`, `[[]]`, `{"":null}`, `{"a":[null]}`, `-1`, `1e300`, `true`, `"` + strings.Repeat("x", 5000) + `"`}
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if depth == 0 {
-		return values
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		for _, f := range reflect.VisibleFields(t) {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name == "" || name == "-" {
-				continue
-			}
-			for _, v := range malformed(f.Type, depth-1) {
-				values = append(values, fmt.Sprintf(`{%q:%s}`, name, v))
-			}
-		}
-	case reflect.Slice:
-		for _, v := range malformed(t.Elem(), depth-1) {
-			values = append(values, "["+v+"]")
-		}
-	case reflect.Map:
-		for _, v := range malformed(t.Elem(), depth-1) {
-			values = append(values, `{"PreToolUse":`+v+`}`)
-		}
-	}
-	return values
-}
 
 // TestMalformedRequests checks that every request of a host gets a response, whatever its
 // members are, and that the conversation continues.
@@ -65,7 +33,7 @@ func TestMalformedRequests(t *testing.T) {
 			t.Parallel()
 			m := parleytest.Script().Default(parleytest.Say("ok")).Model()
 			a := start(t, agent.Config{Model: m, Store: &session.Memory{}, Cwd: t.TempDir(), Environ: []string{"HOME=" + t.TempDir(), "CLAUDE_CONFIG_DIR=" + t.TempDir()}}, streaming)
-			values := malformed(reflect.TypeOf(req), 3)
+			values := malformed.Values(reflect.TypeOf(req), 3)
 			answered := map[string]bool{}
 			read := make(chan *wire.Result)
 			go func() {
@@ -146,7 +114,7 @@ func TestMalformedAnswers(t *testing.T) {
 			if asksHook {
 				io.WriteString(a.stdin, `{"type":"control_request","request_id":"i","request":{"subtype":"initialize","hooks":{"PreToolUse":[{"hookCallbackIds":["h"]}]}}}`+"\n")
 			}
-			for _, v := range malformed(tt.answer, 3) {
+			for _, v := range malformed.Values(tt.answer, 3) {
 				if tt.begin != "" && v[0] != '{' {
 					continue
 				}
@@ -202,7 +170,7 @@ func TestMalformedMessages(t *testing.T) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			kind, inner, _ := strings.Cut(typ, " ")
-			for _, v := range malformed(shape, 1) {
+			for _, v := range malformed.Values(shape, 1) {
 				if v[0] != '{' {
 					continue
 				}

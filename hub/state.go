@@ -324,6 +324,9 @@ func (f *fold) frame(e *Entry) {
 	case *wire.BackgroundTasksChanged:
 		f.tasks, f.dirty = nil, true
 		for _, t := range m.Tasks {
+			if t == nil {
+				continue // an agent sent null
+			}
 			f.tasks = append(f.tasks, Task{ID: t.TaskID, Type: t.TaskType, Description: t.Description})
 		}
 	}

@@ -82,6 +82,7 @@ var arrows = map[string][]string{
 	"internal/hugeheap":  {},
 	"internal/loopback":  {},
 	"internal/drift":     {},
+	"internal/malformed": {"wire"},
 	"internal/mutate":    {},
 	"internal/pack":      {"agent"},
 	"internal/sbom":      {},
