@@ -190,8 +190,8 @@ func TestPrefixIsHeld(t *testing.T) {
 	}
 }
 
-// TestTornIsTold: the host is informed that a line was lost.
-func TestTornIsTold(t *testing.T) {
+// TestTornLineIsReportedOnce checks that the host is informed that a line was lost.
+func TestTornLineIsReportedOnce(t *testing.T) {
 	dir, _ := workdir(t)
 	home := t.TempDir()
 	id := session.NewID()
@@ -213,15 +213,15 @@ func TestTornIsTold(t *testing.T) {
 	}
 	file.WriteString(`{"type":"user","mess`)
 	file.Close()
-	told := func(all []wire.Message) bool {
+	reported := func(all []wire.Message) bool {
 		for _, m := range all {
-			if i, ok := m.(*wire.Informational); ok && strings.Contains(i.Content, "cut off") {
+			if i, ok := m.(*wire.Informational); ok && strings.Contains(i.Content, "incomplete") {
 				return true
 			}
 		}
 		return false
 	}
-	if !told(run(parley.Options{Resume: id})) || told(run(parley.Options{Resume: id})) {
-		t.Error("a torn line is told of once")
+	if first, second := reported(run(parley.Options{Resume: id})), reported(run(parley.Options{Resume: id})); !first || second {
+		t.Errorf("an incomplete line is reported: %v, and again: %v", first, second)
 	}
 }
