@@ -102,7 +102,19 @@ export function key(event) {
   return true;
 }
 
+// card draws a question. One of another form than agents write is shown as JSON, and can only be denied.
 export function card(ask, session, again) {
+  try {
+    return full(ask, session, again);
+  } catch (err) {
+    console.warn(err);
+    return html`<section class="approval" data-ask=${ask.id} aria-label="Approval" tabindex="-1"><h3>A question that cannot be shown</h3>
+      <pre class="code exact" tabindex="0">${visible(JSON.stringify(ask.request) ?? '', true)}</pre>
+      ${may('approve') ? html`<div class="answers"><button class="no" @click=${() => act.deny(cardOf(ask, session, again))}>Deny</button></div>` : nothing}</section>`;
+  }
+}
+
+function full(ask, session, again) {
   const c = cardOf(ask, session, again), req = ask.request ?? {};
   const rules = may('drive') ? updatesOf(ask) : [];
   const open = c.ready && !c.sent && may('approve');

@@ -26,7 +26,12 @@ export class Model {
       this.last = e.n;
     }
     const kind = 'on_' + e.kind;
-    if (this[kind]) this[kind](e.data ?? {}, e);
+    try {
+      if (this[kind]) this[kind](e.data ?? {}, e);
+    } catch (err) { // another form than agents write
+      console.warn(err);
+      this.note(e, 'An entry cannot be shown');
+    }
   }
 
   // forget drops pieces that are not complete: their messages follow as a whole.
@@ -44,7 +49,11 @@ export class Model {
   listOf(parent) { return (parent && this.tools.get(parent)?.children) || this.items; }
 
   touch(item) {
-    while (item.parent && this.tools.get(item.parent)) item = this.tools.get(item.parent);
+    const seen = new Set(); // an agent may name a call as its own parent
+    while (item.parent && this.tools.get(item.parent) && !seen.has(item)) {
+      seen.add(item);
+      item = this.tools.get(item.parent);
+    }
     this.changed.add(item.key);
   }
 

@@ -21,7 +21,7 @@ export class Session {
     this.draft = localStorage.getItem('draft ' + id) ?? '';
     this.redraw = this.schedule.bind(this);
     this.draw();
-    this.list = new List(root.querySelector('.timeline'), (item, el) => render(this.item(item), el));
+    this.list = new List(root.querySelector('.timeline'), (item, el) => render(this.part(item), el));
     this.stream = new Stream(() => `/sessions/${id}/watch?after=${this.model.last}`, {
       open: () => { this.model.forget(); this.schedule(); },
       message: e => {
@@ -83,6 +83,16 @@ export class Session {
       <ul>${todoLines(todos)}${tasks.map(t => html`<li dir="auto">⏵ ${visible(t.description || t.id)}</li>`)}</ul></details>`;
   }
 
+  // part draws an item. One of another form than agents write does not hide the others.
+  part(x) {
+    try {
+      return this.item(x);
+    } catch (err) {
+      console.warn(err);
+      return html`<div class="note">A part cannot be shown</div>`;
+    }
+  }
+
   item(x) {
     const again = () => { this.model.touch(x); this.schedule(); };
     switch (x.kind) {
@@ -117,7 +127,7 @@ export class Session {
       ${x.open.has('card') ? html`${x.patch?.lines.length ? diffLines(x.patch.lines) : x.name === 'TodoWrite' && Array.isArray(input.todos) ? html`<ul class="todos">${todoLines(input.todos)}</ul>` : html`<h4>Input</h4>${folded(typeof input.command === 'string' ? input.command : JSON.stringify(input, null, 2), 'in', x.open, again)}`}
         ${answer ? html`<p class="muted">${answer.outcome === 'answered' ? html`${answer.response?.behavior === 'deny' ? 'Denied' : 'Allowed'} by ${visible(answer.by?.name)}${answer.response?.message ? html`: ${visible(answer.response.message)}` : nothing}` : visible(answer.outcome)}</p>` : nothing}
         ${x.done ? html`<h4>Output</h4>${folded(x.output, 'out', x.open, again)}` : nothing}` : nothing}
-      ${x.children?.length ? html`<div class="children" role="group" aria-label="Subagent">${x.children.map(c => this.item(c))}</div>` : nothing}
+      ${x.children?.length ? html`<div class="children" role="group" aria-label="Subagent">${x.children.map(c => this.part(c))}</div>` : nothing}
     </details>${status === 'runs' && x.tail ? html`<pre class="code tail">${visible(x.tail)}</pre>` : nothing}`;
   }
 

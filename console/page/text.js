@@ -127,8 +127,12 @@ export function folded(text, key, open, again, limit = 14) {
   return html`<pre class="code" tabindex="0">${visible(shown)}</pre><button class="quiet" @click=${flip}>${whole ? 'Show less' : `Show all ${lines.length} lines (${text.length.toLocaleString()} characters)`}</button>`;
 }
 
-export const duration = ms => ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.round(ms % 60000 / 1000)} s`;
-export const money = usd => usd === 0 ? '$0' : usd < 0.01 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
+// Numbers of agents may be anything: what is no number counts as 0.
+const number = x => Number.isFinite(x) ? x : 0;
+export const duration = value => durationOf(number(value));
+const durationOf = ms => ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.round(ms % 60000 / 1000)} s`;
+export const money = value => moneyOf(number(value));
+const moneyOf = usd => usd === 0 ? '$0' : usd < 0.01 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
 
 // agentAway shows that a session waits for an agent that is away.
 export const agentAway = state => (state.waiting ?? []).filter(w => w.kind === 'agent').map(w =>
