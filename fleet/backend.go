@@ -223,9 +223,10 @@ func (b *Backend) create(ctx context.Context, f func(context.Context) error) err
 	return b.retry(ctx, 5*time.Second, f)
 }
 
-// retry retries f until it succeeds, with a time limit for each try. A request to a leader that has just died gets no
-// answer, so the limit delays everything that waits for the next leader. On a slow link the limit is longer.
-func (b *Backend) retry(ctx context.Context, each time.Duration, f func(context.Context) error) error {
+// retry retries f, which may take a time for each try, until it succeeds. A request to a leader that has just died gets
+// no answer, so the first tries take less. On a slow link each try may take longer.
+func (b *Backend) retry(ctx context.Context, most time.Duration, f func(context.Context) error) error {
+	each := most / 4
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		try, cancel := context.WithTimeout(ctx, b.patience(each))
 		err := f(try)
@@ -237,6 +238,7 @@ func (b *Backend) retry(ctx context.Context, each time.Duration, f func(context.
 			return err
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
+			each = min(2*each, most)
 			b.measure(ctx)
 		}
 		if sleep(ctx, wait) != nil {

@@ -80,6 +80,59 @@ func TestHolderIsNotifiedOfALostLease(t *testing.T) {
 	next.Close()
 }
 
+// A process that has lost a lease which nobody has taken acquires it again, and keeps it.
+func TestLostLeaseIsAcquiredAgain(t *testing.T) {
+	b, id := place(t)(), session.NewID()
+	if _, err := b.Lease(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	b.beat.lose(id)
+	again, err := b.Lease(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.nc.Request(b.workerSubject(b.id), []byte(id), time.Minute); err != nil { // what it was sent before is handled
+		t.Fatal(err)
+	}
+	select {
+	case <-again.Lost():
+		t.Error("it is lost at once")
+	default:
+	}
+	if n := b.Metrics().Takeovers.Load(); n != 0 {
+		t.Errorf("%d takeovers, want 0", n)
+	}
+}
+
+// A request that marks a session as having no work to do, and arrives again late, does not remove a mark that was set
+// meanwhile.
+func TestLateRestLeavesLaterMarks(t *testing.T) {
+	b, id := place(t)(), session.NewID()
+	sub, err := b.nc.SubscribeSync("$JS.API.STREAM.PURGE." + b.stream(workStream))
+	if err == nil {
+		err = errors.Join(b.nc.Flush(), b.Wake(t.Context(), id), b.Rest(t.Context(), id))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if queued, err := b.queued(t.Context(), id); queued || err != nil {
+		t.Fatalf("at rest: %v, %v", queued, err)
+	}
+	late, err := sub.NextMsg(time.Second)
+	if err == nil {
+		err = b.Wake(t.Context(), id)
+	}
+	if err == nil {
+		_, err = b.nc.Request(late.Subject, late.Data, time.Second)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if queued, err := b.queued(t.Context(), id); !queued || err != nil {
+		t.Errorf("after a late request: %v, %v; want true", queued, err)
+	}
+}
+
 // An append whose answer was lost is repeated, and counts once.
 func TestAppendWithLostAnswerCountsOnce(t *testing.T) {
 	open, id := place(t), session.NewID()

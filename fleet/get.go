@@ -92,14 +92,15 @@ const (
 // directGet requests messages of a subject, from a sequence on, from any server that has the
 // stream. That server may lag behind the leader; if it has none, directGet returns none.
 func (b *Backend) directGet(ctx context.Context, kind, subject string, from uint64, count int) ([]*stored, error) {
-	return b.direct(ctx, b.stream(kind), getRequest{Seq: max(from, 1), NextFor: subject, Batch: count, MaxBytes: batchBytes})
+	return b.direct(ctx, b.stream(kind), getRequest{Seq: max(from, 1), NextFor: subject, Batch: count, MaxBytes: batchBytes}, firstTry)
 }
 
 // errTooMany is returned when a request matches too many subjects.
 var errTooMany = errors.New("fleet: too many subjects for one request")
 
-// direct sends a request to any server that has the stream.
-func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]*stored, error) {
+// direct sends a request to any server that has the stream. The server may be silent for a time, which is each if the link is
+// fast.
+func (b *Backend) direct(ctx context.Context, stream string, req getRequest, each time.Duration) ([]*stored, error) {
 	data, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (b *Backend) direct(ctx context.Context, stream string, req getRequest) ([]
 	}
 	var all []*stored
 	for {
-		try, cancel := context.WithTimeout(ctx, b.patience(tryTime))
+		try, cancel := context.WithTimeout(ctx, b.patience(each))
 		m, err := sub.NextMsgWithContext(try)
 		cancel()
 		switch {

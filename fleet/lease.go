@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 	"github.com/parley-go/parley/fleet/workspace"
 	"github.com/parley-go/parley/hub"
 )
@@ -267,6 +268,11 @@ func isWrongRevision(err error) bool {
 
 // Lease implements [hub.Backend].
 func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
+	return b.lease(ctx, id, b.free)
+}
+
+// lease acquires a lease. free reports whether a session can be taken from a process.
+func (b *Backend) lease(ctx context.Context, id string, free func(ctx context.Context, process, id string) (bool, error)) (hub.Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -288,37 +294,7 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 		return nil, hub.ErrLocked // another goroutine of this process is acquiring it
 	}
 	defer b.beat.endAcquire(l)
-	err = b.retry(ctx, tryTime, func(ctx context.Context) (err error) {
-		if l.revision, err = b.leases.Create(ctx, id, value); !isWrongRevision(err) {
-			return err
-		}
-		old, err := b.leases.Get(ctx, id)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return hub.ErrLocked // the session is changing owners
-		}
-		if err != nil {
-			return err
-		}
-		var by holder
-		json.Unmarshal(old.Value(), &by)
-		if by.ID == b.id && b.beat.holds(id) {
-			return hub.ErrLocked
-		}
-		if by.ID != b.id {
-			if free, err := b.free(ctx, by.ID, id); !free || err != nil {
-				return errors.Join(hub.ErrLocked, err)
-			}
-		}
-		if l.revision, err = b.leases.Update(ctx, id, value, old.Revision()); isWrongRevision(err) {
-			return hub.ErrLocked
-		}
-		if err == nil {
-			b.metrics.Takeovers.Add(1)
-			b.nc.Publish(b.workerSubject(by.ID), []byte(id)) // in case the process is only slow
-		}
-		return err
-	})
-	if err != nil {
+	if l.revision, err = b.acquire(ctx, id, value, free); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -330,7 +306,55 @@ func (b *Backend) Lease(ctx context.Context, id string) (hub.Lease, error) {
 	return l, nil
 }
 
-// beginAcquire records a lease before others can see it. It reports false if another goroutine is acquiring
+// acquire stores this process as the holder of a lease, unless another one has it, and returns the revision. Like appends,
+// it repeats the same bytes until it is known whether they were stored.
+func (b *Backend) acquire(ctx context.Context, id string, value []byte, free func(ctx context.Context, process, id string) (bool, error)) (revision uint64, err error) {
+	bucket := b.cfg.Name + "-" + leaseKV
+	subject, name := "$KV."+bucket+"."+id, nuid.Next()
+	var last uint64
+	var from string // the process that has died
+	for took := false; ; {
+		var wrong *sequenceError
+		if revision, _, err = b.publish(ctx, newMsg(subject, value, headerID, name+number(last), headerExpect, number(last))); err == nil {
+			if took && from != b.id {
+				b.metrics.Takeovers.Add(1)
+				b.nc.Publish(b.workerSubject(from), []byte(id)) // in case it is only slow
+			}
+			return revision, nil
+		}
+		if !errors.As(err, &wrong) {
+			return 0, err
+		}
+		old, err := b.getFrom(ctx, "KV_"+bucket, getRequest{LastFor: subject})
+		switch {
+		case err != nil:
+			return 0, err
+		case old == nil || old.seq < wrong.last:
+			return 0, hub.ErrLocked // it is changing owners, or the server lags
+		case old.header.Get(headerID) == name+number(last): // an earlier try was stored
+			return old.seq, nil
+		case took || old.seq == last:
+			return 0, hub.ErrLocked // another process was faster
+		}
+		last = old.seq
+		if old.header.Get("KV-Operation") != "" { // it was given up
+			continue
+		}
+		var by holder
+		json.Unmarshal(old.data, &by)
+		if by.ID == b.id && b.beat.holds(id) {
+			return 0, hub.ErrLocked
+		}
+		if by.ID != b.id {
+			if yes, err := free(ctx, by.ID, id); !yes || err != nil {
+				return 0, errors.Join(hub.ErrLocked, err)
+			}
+		}
+		took, from = true, by.ID
+	}
+}
+
+// beginAcquire records a lease before others can see it. It reports false if another goroutine is taking
 // the same one.
 func (t *beat) beginAcquire(l *lease) bool {
 	t.mu.Lock()
@@ -437,7 +461,7 @@ func (b *Backend) look(ctx context.Context, id string, sessions []string) (state
 		}
 	})
 	if state != dead {
-		limit, cancel := context.WithTimeout(ctx, b.patience(tryTime))
+		limit, cancel := context.WithTimeout(ctx, t.deadIn(id, b.patience(tryTime)))
 		entry, err := b.getFrom(limit, "KV_"+b.cfg.Name+"-"+workerKV, getRequest{LastFor: "$KV." + b.cfg.Name + "-" + workerKV + "." + id})
 		cancel()
 		if err != nil {
@@ -502,16 +526,15 @@ func (t *beat) doubted(id string) bool {
 	return s != nil && !s.absent.IsZero()
 }
 
-// deadIn returns after how long this process should look again for one that did not answer: at the latest when that process
-// counts as dead.
-func (t *beat) deadIn(id string) time.Duration {
+// deadIn returns a time, or less if another process, for which nobody answers, counts as dead before.
+func (t *beat) deadIn(id string, most time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.seen[id]
 	if s == nil || s.absent.IsZero() {
-		return goneTime / 4
+		return most
 	}
-	return max(min(goneTime-time.Since(s.absent), goneTime/4), time.Millisecond)
+	return max(min(goneTime-time.Since(s.absent), most), time.Millisecond)
 }
 
 // Workers returns the live processes.

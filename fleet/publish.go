@@ -68,8 +68,12 @@ func (e *sequenceError) Error() string {
 	return "the journal ends at another message: " + strconv.FormatUint(e.last, 10)
 }
 
-// tryTime is how long one request may take before it is retried, if the link is fast.
-const tryTime = time.Second
+// tryTime is how long one request may take before it is retried, if the link is fast. The first tries take less: a request
+// to a leader that has just died is lost, and the next leader may be there soon.
+const (
+	tryTime  = time.Second
+	firstTry = tryTime / 4
+)
 
 // patience returns how long one request may take before it is retried: each, or longer on a slow link, where no answer
 // would arrive in that time.
@@ -92,9 +96,10 @@ func (b *Backend) measure(ctx context.Context) {
 func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	limit, cancel := context.WithTimeout(ctx, b.cfg.Lease)
 	defer cancel()
+	each := firstTry
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		began := time.Now()
-		try, cancel := context.WithTimeout(limit, b.patience(tryTime))
+		try, cancel := context.WithTimeout(limit, b.patience(each))
 		resp, err := b.nc.RequestMsgWithContext(try, msg)
 		cancel()
 		switch {
@@ -110,6 +115,7 @@ func (b *Backend) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
 		}
 		b.metrics.Retries.Add(1)
 		if errors.Is(err, context.DeadlineExceeded) {
+			each = min(2*each, tryTime)
 			b.measure(limit)
 		}
 		if sleep(limit, wait) != nil {

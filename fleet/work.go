@@ -37,19 +37,30 @@ func (b *Backend) Rest(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), hub.CheckID(id)); err != nil {
 		return err
 	}
-	return b.purge(ctx, workStream, b.workSubject(id))
+	// A request that was repeated may arrive late. It must not remove a mark that was set after this one.
+	mark, err := b.leaderGet(ctx, workStream, getRequest{LastFor: b.workSubject(id)})
+	if err != nil || mark == nil {
+		return err
+	}
+	return b.purge(ctx, workStream, b.workSubject(id), mark.seq)
 }
 
-// purge removes all messages of a subject.
-func (b *Backend) purge(ctx context.Context, kind, subject string) error {
+// purge removes the messages of a subject, up to a sequence; 0 means all.
+func (b *Backend) purge(ctx context.Context, kind, subject string, to uint64) error {
+	req := map[string]any{"filter": subject}
+	if to > 0 {
+		req["seq"] = to + 1
+	}
 	var done struct{ Success bool }
-	return b.call(ctx, "STREAM.PURGE."+b.stream(kind), map[string]string{"filter": subject}, &done)
+	return b.call(ctx, "STREAM.PURGE."+b.stream(kind), req, &done)
 }
 
 // last returns the last message of each subject of a stream of small messages, oldest first.
 func (b *Backend) last(ctx context.Context, stream string) ([]*stored, error) {
+	each := firstTry
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
-		all, err := b.direct(ctx, stream, getRequest{MultiLast: []string{">"}})
+		all, err := b.direct(ctx, stream, getRequest{MultiLast: []string{">"}}, each)
+		each = min(2*each, tryTime)
 		switch {
 		case errors.Is(err, errTooMany):
 			return b.scan(ctx, stream, ">", false)
@@ -288,7 +299,7 @@ func (b *Backend) Delete(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	err = errors.Join(b.purge(ctx, workStream, b.workSubject(id)), b.purge(ctx, inStream, b.inSubject(id, "*")), b.purge(ctx, logStream, b.logSubject(id)))
+	err = errors.Join(b.purge(ctx, workStream, b.workSubject(id), 0), b.purge(ctx, inStream, b.inSubject(id, "*"), 0), b.purge(ctx, logStream, b.logSubject(id), 0))
 	b.mu.Lock()
 	delete(b.tails, id)
 	delete(b.began, id)

@@ -27,7 +27,19 @@ type Worker struct {
 	grants   map[string]*grant
 	seen     map[string]time.Time // when this worker first left a session to a more suitable one
 	draining bool
-	next     time.Duration // until Run looks for work again; only Run uses it
+
+	// Only Run uses these.
+	next   time.Duration   // until it looks for work again
+	asked  map[string]bool // the processes that have not answered yet
+	looks  chan looked     // receives what became of them
+	looked []looked        // what came in before it looks for work again
+}
+
+// A looked is what a worker has found out about another process.
+type looked struct {
+	process string
+	state   condition
+	given   []string // the sessions that the process does not hold
 }
 
 // A grant allows the hub to run a session that has work to do. The lease is held until the
@@ -40,7 +52,7 @@ func NewWorker(b *Backend, slots int, logger *slog.Logger) *Worker {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Worker{b: b, slots: slots, logger: logger, grants: map[string]*grant{}, seen: map[string]time.Time{}}
+	return &Worker{b: b, slots: slots, logger: logger, grants: map[string]*grant{}, seen: map[string]time.Time{}, asked: map[string]bool{}, looks: make(chan looked)}
 }
 
 // Backend returns the backend for the hub of the worker. It rejects leases that the worker
@@ -194,6 +206,8 @@ func (w *Worker) Run(ctx context.Context, h *hub.Hub) error {
 				<-woken
 			}
 		case <-w.b.beat.freed: // there is room
+		case x := <-w.looks:
+			w.looked = append(w.looked, x)
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
@@ -248,7 +262,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 	if err != nil {
 		return err
 	}
-	free, err := w.freeSessions(ctx, queued, held)
+	free, err := w.freeSessions(ctx, queued, held, work)
 	if err != nil {
 		return err
 	}
@@ -286,7 +300,7 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 		} else if other {
 			continue
 		}
-		w.claim(ctx, h, id, work)
+		w.claim(ctx, h, id, free[id], work)
 	}
 	return nil
 }
@@ -295,9 +309,12 @@ func (w *Worker) claimAll(ctx context.Context, h *hub.Hub, work *sync.WaitGroup)
 // often enough, however many there are.
 const mostAsked = 16
 
-// freeSessions returns the sessions that have work and can be claimed although they have a holder, because it has died or
-// has lost them. It does not wait: it checks processes that do not answer again soon.
-func (w *Worker) freeSessions(ctx context.Context, queued []*stored, held map[string]holder) (map[string]bool, error) {
+// lookTime is how long a worker waits for the answers of others before it goes on: a process that is paused does not answer.
+const lookTime = 20 * time.Millisecond
+
+// freeSessions returns which of the sessions that have work and a holder can be claimed, because the holder has died or
+// has lost them. It does not wait for processes that do not answer: Run continues when it is known what became of them.
+func (w *Worker) freeSessions(ctx context.Context, queued []*stored, held map[string]holder, work *sync.WaitGroup) (map[string]bool, error) {
 	others := map[string][]string{}
 	for _, m := range queued {
 		id := idOf(m.subject)
@@ -309,6 +326,22 @@ func (w *Worker) freeSessions(ctx context.Context, queued []*stored, held map[st
 		w.next = quickTime
 	}
 	free := map[string]bool{}
+	use := func(x looked) {
+		delete(w.asked, x.process)
+		if x.state == dead {
+			x.given = others[x.process]
+		}
+		for _, id := range x.given {
+			free[id] = true
+		}
+		if x.state == silent || x.state == reconnecting {
+			w.next = min(w.next, w.b.beat.deadIn(x.process, goneTime/4))
+		}
+	}
+	for _, x := range w.looked {
+		use(x)
+	}
+	w.looked = nil
 	if len(others) == 0 {
 		return free, nil
 	}
@@ -320,43 +353,58 @@ func (w *Worker) freeSessions(ctx context.Context, queued []*stored, held map[st
 	for _, x := range workers {
 		there[x.ID] = true
 	}
-	var asking sync.WaitGroup
-	var mu sync.Mutex
-	asked := 0
+	asked, left := 0, 0
 	for process, ids := range others { // in any order
 		if there[process] && !w.b.beat.doubted(process) {
 			if asked++; asked > mostAsked {
 				continue
 			}
 		}
-		asking.Go(func() {
+		if w.asked[process] {
+			continue
+		}
+		w.asked[process] = true
+		left++
+		work.Go(func() {
 			state, given := w.b.look(ctx, process, ids)
-			if state == dead {
-				given = ids
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, id := range given {
-				free[id] = true
-			}
-			if state == silent || state == reconnecting {
-				w.next = min(w.next, w.b.beat.deadIn(process))
+			select {
+			case w.looks <- looked{process, state, given}:
+			case <-ctx.Done():
 			}
 		})
 	}
-	asking.Wait()
+	limit := time.NewTimer(lookTime)
+	defer limit.Stop()
+	for ; left > 0; left-- {
+		select {
+		case x := <-w.looks: // perhaps a late one
+			use(x)
+		case <-limit.C:
+			return free, nil
+		case <-ctx.Done():
+			return free, nil
+		}
+	}
 	return free, nil
 }
 
-// claim acquires the lease of a session, and makes the hub open it.
-func (w *Worker) claim(ctx context.Context, h *hub.Hub, id string, work *sync.WaitGroup) {
+// claim acquires the lease of a session, and makes the hub open it. given reports that its holder has given it up or has died.
+func (w *Worker) claim(ctx context.Context, h *hub.Hub, id string, given bool, work *sync.WaitGroup) {
 	w.mu.Lock()
 	busy := w.grants[id] != nil
 	w.mu.Unlock()
 	if busy {
 		return
 	}
-	l, err := w.b.Lease(ctx, id)
+	l, err := w.b.lease(ctx, id, func(ctx context.Context, process, id string) (bool, error) {
+		switch {
+		case w.b.beat.foundDead(process, claimTime):
+			return true, nil
+		case !given: // another worker was faster; other sessions do not wait until it answers
+			return false, nil
+		}
+		return w.b.free(ctx, process, id)
+	})
 	if err != nil {
 		if !errors.Is(err, hub.ErrLocked) && ctx.Err() == nil {
 			w.logger.Warn("a session cannot be claimed", "session", id, "error", err)

@@ -327,6 +327,7 @@ func (w *world) check(ctx context.Context, l *load, h *history, finished bool) e
 				var o hub.Owner
 				json.Unmarshal(e.Data, &o)
 				if o.Hub != owner {
+					w.note("session %d: entry %d of %s says that %s takes over from %s", i, e.N, e.Time.Local().Format("15:04:05.000"), o.Hub, owner)
 					takeovers = append(takeovers, w.since(w.killed[owner], e.Time)...)
 					resumed = append(resumed, w.since(w.paused[owner], e.Time)...)
 				}

@@ -228,6 +228,11 @@ func (w *world) close() {
 	w.log.Close()
 }
 
+// note adds a line to the log, among those of the processes.
+func (w *world) note(format string, args ...any) {
+	fmt.Fprintf(w.log, "time=%s chaos: %s\n", time.Now().Format("2006-01-02T15:04:05.000Z07:00"), fmt.Sprintf(format, args...))
+}
+
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -261,10 +266,12 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 			p := w.workers[2+forPaused.IntN(2)]
 			name := processName(p.name, p.cmd.Process.Pid)
 			w.paused[name] = append(w.paused[name], time.Now())
+			w.note("%s is paused", name)
 			p.cmd.Process.Signal(syscall.SIGSTOP)
 			w.pauses++
 			pause(ctx, w.lease+pauseMore-time.Duration(forPaused.IntN(2000))*time.Millisecond)
 			p.cmd.Process.Signal(syscall.SIGCONT)
+			w.note("%s continues", name)
 		}
 	})
 	all.Go(func() {
@@ -286,12 +293,14 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 					machine = append(machine, w.workers[i])
 				}
 				w.nodeKills++
+				w.note("%s: %s", fault.kind, w.nodes[i].name)
 				w.nodes[i].kill()
 				for _, p := range machine {
 					p.mu.Lock()
 					w.killWorker(p)
 				}
 				pause(ctx, time.Duration(1000+forNodes.IntN(8000))*time.Millisecond)
+				w.note("%s starts", w.nodes[i].name)
 				w.nodes[i].start(w.exe)
 				for _, p := range machine {
 					p.start(w.exe)
@@ -302,9 +311,11 @@ func (w *world) faults(ctx context.Context, d time.Duration) {
 				continue
 			}
 			w.partitions++
+			w.note("%s is cut off", w.nodes[i].name)
 			w.isolate(i, true)
 			pause(ctx, time.Duration(4000+forNodes.IntN(8000))*time.Millisecond)
 			w.isolate(i, false)
+			w.note("%s is connected", w.nodes[i].name)
 			fault.kind, fault.end = "a node was cut off", time.Now()
 			w.nodeFaults = append(w.nodeFaults, fault)
 		}
@@ -320,6 +331,7 @@ func (w *world) killWorker(p *process) {
 	w.killed[name] = append(w.killed[name], time.Now())
 	w.kills++
 	w.mu.Unlock()
+	w.note("%s is killed", name)
 	p.kill()
 }
 

@@ -118,12 +118,14 @@ func TestTakeoverInTime(t *testing.T) {
 		age   time.Duration // after which the server removes entries; 0 means the lease
 		most  time.Duration // until another worker must have the session; 0 means that none may have it
 		watch bool          // viewers are attached at both workers
+		third bool          // a third worker, which has a session, is paused at the same time
 	}{
-		{"killed", func(p *simWorker) { p.link.disconnect(true) }, 0, 2500 * time.Millisecond, false},
-		{"killed, with viewers", func(p *simWorker) { p.link.disconnect(true) }, 0, 2500 * time.Millisecond, true},
-		{"paused", func(p *simWorker) { p.link.stall(time.Hour) }, 0, simLease + 2*time.Second, false},
-		{"paused, clocks behind", func(p *simWorker) { p.link.stall(time.Hour) }, time.Hour, simLease + 3*time.Second, false},
-		{"alive, clocks ahead", func(p *simWorker) {}, 100 * time.Millisecond, 0, false},
+		{"killed", func(p *simWorker) { p.link.disconnect(true) }, 0, 2 * time.Second, false, false},
+		{"killed, with viewers", func(p *simWorker) { p.link.disconnect(true) }, 0, 2 * time.Second, true, false},
+		{"killed while another one is paused", func(p *simWorker) { p.link.disconnect(true) }, 0, 2 * time.Second, false, true},
+		{"paused", func(p *simWorker) { p.link.stall(time.Hour) }, 0, simLease + 2*time.Second, false, false},
+		{"paused, clocks behind", func(p *simWorker) { p.link.stall(time.Hour) }, time.Hour, simLease + 3*time.Second, false, false},
+		{"alive, clocks ahead", func(p *simWorker) {}, 100 * time.Millisecond, 0, false, false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			for i := range 3 {
@@ -139,18 +141,29 @@ func TestTakeoverInTime(t *testing.T) {
 						t.Fatal(err)
 					}
 					gateway := w.addWorker(t, "gateway", 0)
+					work := func() *hub.Session {
+						s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: dir})
+						if err == nil {
+							_, err = s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it.")))
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+						return s
+					}
+					reading, stop := context.WithCancel(t.Context())
+					var third *simWorker
+					if x.third {
+						third = w.addWorker(t, "three", 1)
+						for range owners(reading, gateway.b, work().ID()) {
+							break
+						}
+					}
 					crew := map[string]*simWorker{"one": w.addWorker(t, "one", 4), "two": w.addWorker(t, "two", 4)}
 					if x.age > 0 {
 						setAge(t, gateway.nc, x.age)
 					}
-					s, err := gateway.hub.Create(t.Context(), ann, hub.Spec{Cwd: dir})
-					if err == nil {
-						_, err = s.Prompt(t.Context(), ann, wire.Prompt(wire.Text("Do it.")))
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-					reading, stop := context.WithCancel(t.Context())
+					s := work()
 					next, done := iter.Pull(owners(reading, gateway.b, s.ID()))
 					first, _ := next()
 					if x.watch {
@@ -161,6 +174,9 @@ func TestTakeoverInTime(t *testing.T) {
 					time.Sleep(time.Duration(i) * 370 * time.Millisecond)
 					began := time.Now()
 					go x.fault(crew[first])
+					if third != nil {
+						go third.link.stall(time.Hour)
+					}
 					if x.most == 0 {
 						time.AfterFunc(3*simLease, stop)
 					}
@@ -175,8 +191,10 @@ func TestTakeoverInTime(t *testing.T) {
 					}
 					stop()
 					done()
-					for _, p := range []*simWorker{crew["one"], crew["two"], gateway} {
-						p.close()
+					for _, p := range []*simWorker{crew["one"], crew["two"], third, gateway} {
+						if p != nil {
+							p.close()
+						}
 					}
 					w.server.Shutdown()
 					w.server.WaitForShutdown()
