@@ -24,8 +24,8 @@ type Config struct {
 	// Name is the prefix of all subjects and streams, so that fleets can share a cluster.
 	// It consists of lower-case letters and digits. Empty means "parley".
 	Name string
-	// Replicas is how many servers store each entry: 1 or 3. Zero means 1. It applies
-	// when the streams are created.
+	// Replicas is how many servers store each entry: 1 or 3. Zero means 3 if the server is one
+	// of a cluster, and 1 if it is alone. It applies when the streams are created.
 	Replicas int
 	// Lease is how long an unresponsive process keeps its sessions. Zero means 30
 	// seconds. It applies when the streams are created.
@@ -97,7 +97,7 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	}
 	switch cfg.Replicas {
 	case 0:
-		cfg.Replicas = 1
+		cfg.Replicas = replicasOf(cfg.Conn)
 	case 1, 3:
 	default:
 		return nil, fmt.Errorf("fleet: %d replicas are not possible: use 1 or 3", cfg.Replicas)
@@ -134,6 +134,14 @@ func Open(ctx context.Context, cfg Config) (*Backend, error) {
 	}
 	b.beat.forget = max(2*b.cfg.Lease, 5*goneTime)
 	return b, nil
+}
+
+// replicasOf returns how many servers should store each entry of a new fleet.
+func replicasOf(nc *nats.Conn) int {
+	if nc.ConnectedClusterName() != "" {
+		return 3
+	}
+	return 1
 }
 
 // The streams and buckets of a fleet, without its name.
@@ -220,13 +228,17 @@ func (b *Backend) uncompress(ctx context.Context, stream string) error {
 // create retries f until it succeeds: a new cluster has no leader yet, and another
 // process may create the same streams.
 func (b *Backend) create(ctx context.Context, f func(context.Context) error) error {
-	return b.retry(ctx, 5*time.Second, f)
+	return b.retryFrom(ctx, 5*time.Second, 5*time.Second, f)
 }
 
-// retry retries f, which may take a time for each try, until it succeeds. A request to a leader that has just died gets
-// no answer, so the first tries take less. On a slow link each try may take longer.
-func (b *Backend) retry(ctx context.Context, most time.Duration, f func(context.Context) error) error {
-	each := most / 4
+// retry retries f, a request, until it succeeds: see request.
+func (b *Backend) retry(ctx context.Context, f func(context.Context) error) error {
+	return b.retryFrom(ctx, firstTry, tryTime, f)
+}
+
+// retryFrom retries f until it succeeds. The first try may take the time each, and later ones at most the time most. On a
+// slow link they may take longer.
+func (b *Backend) retryFrom(ctx context.Context, each, most time.Duration, f func(context.Context) error) error {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		try, cancel := context.WithTimeout(ctx, b.patience(each))
 		err := f(try)

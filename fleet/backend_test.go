@@ -82,6 +82,25 @@ func connect(t testing.TB, s *server.Server) *nats.Conn {
 	return nc
 }
 
+// A new fleet in a cluster that exists is stored by three of its servers, so that one may fail.
+func TestReplicasOfAnExistingCluster(t *testing.T) {
+	for name, want := range map[string]int{"": 1, "theirs": 3} {
+		opts := &server.Options{DontListen: true, NoSigs: true, NoLog: true}
+		if name != "" {
+			opts.Cluster = server.ClusterOpts{Name: name, Host: "127.0.0.1", Port: server.RANDOM_PORT}
+		}
+		s, err := server.NewServer(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		if got := replicasOf(connect(t, s)); got != want {
+			t.Errorf("in the cluster %q: %d replicas, want %d", name, got, want)
+		}
+		stop(s)
+	}
+}
+
 func TestBackend(t *testing.T) {
 	t.Parallel()
 	hubtest.Run(t, func(t *testing.T) func() hub.Backend {

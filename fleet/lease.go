@@ -108,7 +108,7 @@ func (b *Backend) putBeat(ctx context.Context, info WorkerInfo) error {
 	if err != nil {
 		return err
 	}
-	return b.retry(ctx, tryTime, func(ctx context.Context) error {
+	return b.retry(ctx, func(ctx context.Context) error {
 		_, err := b.workers.Put(ctx, b.id, data)
 		return err
 	})
@@ -250,7 +250,7 @@ func (l *lease) Close() error {
 		// this lease.
 		ctx, cancel := context.WithTimeout(context.Background(), l.b.cfg.Lease)
 		defer cancel()
-		l.b.retry(ctx, tryTime, func(ctx context.Context) error {
+		l.b.retry(ctx, func(ctx context.Context) error {
 			err := l.b.leases.Purge(ctx, l.id, jetstream.LastRevision(l.revision), jetstream.PurgeTTL(markerTime))
 			if isWrongRevision(err) {
 				return nil

@@ -29,7 +29,7 @@ const (
 
 // getState reads an entry of the bucket. The revision is 0 if there is none.
 func (b *Backend) getState(ctx context.Context, key string, v any) (revision uint64, err error) {
-	err = b.retry(ctx, tryTime, func(ctx context.Context) error {
+	err = b.retry(ctx, func(ctx context.Context) error {
 		e, err := b.state.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			return nil

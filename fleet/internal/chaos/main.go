@@ -58,14 +58,16 @@ type lateError struct{ what string }
 func (e *lateError) Error() string { return e.what }
 
 // run performs one run and prints its findings.
-func run(ctx context.Context, seed uint64, duration time.Duration, sessions, rest int, lease time.Duration, keep bool) error {
+func run(ctx context.Context, seed uint64, duration time.Duration, sessions, rest int, lease time.Duration, keep bool) (err error) {
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {
 		return err
 	}
-	if !keep {
-		defer os.RemoveAll(dir)
-	}
+	defer func() {
+		if !keep && err == nil { // after a failure, the log tells what happened
+			os.RemoveAll(dir)
+		}
+	}()
 	fmt.Printf("seed %d, %v of faults, %d sessions, lease %v\n", seed, duration, sessions, lease)
 	if rest > 0 {
 		if err := measureAlone(ctx, dir, rest); err != nil {
