@@ -85,7 +85,7 @@ func connect(t testing.TB, s *server.Server) *nats.Conn {
 // A new fleet in a cluster that exists is stored by three of its servers, so that one may fail.
 func TestReplicasOfAnExistingCluster(t *testing.T) {
 	for name, want := range map[string]int{"": 1, "theirs": 3} {
-		opts := &server.Options{DontListen: true, NoSigs: true, NoLog: true}
+		opts := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true}
 		if name != "" {
 			opts.Cluster = server.ClusterOpts{Name: name, Host: "127.0.0.1", Port: server.RANDOM_PORT}
 		}

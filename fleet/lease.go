@@ -354,7 +354,7 @@ func (b *Backend) acquire(ctx context.Context, id string, value []byte, free fun
 	}
 }
 
-// beginAcquire records a lease before others can see it. It reports false if another goroutine is taking
+// beginAcquire records a lease before others can see it. It reports false if another goroutine is acquiring
 // the same one.
 func (t *beat) beginAcquire(l *lease) bool {
 	t.mu.Lock()
