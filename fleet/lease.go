@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -157,7 +158,10 @@ func (b *Backend) loseTaken() {
 	if err != nil {
 		return // appends are still fenced
 	}
-	for _, id := range b.beat.ids() {
+	b.beat.mu.Lock()
+	ids := slices.Collect(maps.Keys(b.beat.held))
+	b.beat.mu.Unlock()
+	for _, id := range ids {
 		if by, ok := held[id]; ok && by.ID != b.id {
 			b.beat.lose(id)
 		}

@@ -163,11 +163,7 @@ func (b *Backend) queued(ctx context.Context, id string) (bool, error) {
 }
 
 // count returns how many sessions this process runs.
-func (t *beat) count() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.held)
-}
+func (t *beat) count() int { return len(t.ids()) }
 
 // claimTime is how often a worker looks for work, and for sessions whose worker has died. While only a few workers have
 // work, it looks every quickTime.
@@ -451,11 +447,18 @@ func (w *Worker) Drain(ctx context.Context, h *hub.Hub) {
 }
 
 // ids returns the sessions that this process runs.
-func (t *beat) ids() (all []string) {
+func (t *beat) ids() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.idsLocked()
+}
+
+// idsLocked leaves out the schedules of the fleet, which one of its hubs keeps: they need no slot.
+func (t *beat) idsLocked() (all []string) {
 	for id := range t.held {
-		all = append(all, id)
+		if id != hub.SchedulesID {
+			all = append(all, id)
+		}
 	}
 	return all
 }

@@ -203,6 +203,23 @@ func TestWorkerRunsNoMoreSessionsThanSlots(t *testing.T) {
 	}
 }
 
+// The schedules of the fleet need no slot: a worker with one slot that keeps them runs a session.
+func TestSchedulesNeedNoSlot(t *testing.T) {
+	t.Parallel()
+	b := place(t)()
+	for _, c := range []struct {
+		id       string
+		sessions int
+	}{{hub.SchedulesID, 0}, {"11111111-1111-4111-8111-111111111111", 1}} {
+		if _, err := b.Lease(t.Context(), c.id); err != nil {
+			t.Fatal(err)
+		}
+		if n, info := b.beat.count(), b.beat.describe(); n != c.sessions || info.Sessions != c.sessions {
+			t.Errorf("with the lease of %s: %d and %d sessions, want %d", c.id, n, info.Sessions, c.sessions)
+		}
+	}
+}
+
 // A worker that was paused for longer than its lease loses its sessions. If nobody has taken them
 // meanwhile, it claims them again.
 func TestLostSessionsAreClaimedAgain(t *testing.T) {

@@ -210,7 +210,7 @@ func (t *beat) describe() WorkerInfo {
 
 func (t *beat) describeLocked() WorkerInfo {
 	info := t.info
-	info.Sessions = len(t.held)
+	info.Sessions = len(t.idsLocked())
 	if t.files != nil {
 		info.Machine, info.Warm = t.files.Machine(), t.files.Warm()
 	}

@@ -277,9 +277,17 @@ func (h *Hub) enter(ctx context.Context, id string, create *Created) (*room, err
 	}
 }
 
-// in calls f with the room of a session, and again if the room has to be reopened.
+// in calls f with the room of a session, and again if the room has to be reopened: at once the first time, and then after
+// a while, because the backend may still answer as before.
 func (h *Hub) in(ctx context.Context, id string, f func(*room) error) error {
-	for {
+	for wait := time.Duration(0); ; wait = min(2*wait+reopenPause, followRetry) {
+		if wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
 		r, err := h.enter(ctx, id, nil)
 		if err == nil {
 			err = f(r)
@@ -290,6 +298,8 @@ func (h *Hub) in(ctx context.Context, id string, f func(*room) error) error {
 		}
 	}
 }
+
+const reopenPause = 5 * time.Millisecond
 
 // exit leaves a room that enter returned.
 func (h *Hub) exit(r *room) {
