@@ -452,6 +452,7 @@ func TestHooksByName(t *testing.T) {
 	}
 	opts := parley.Options{Hooks: []parley.Hook{
 		hook("a", "", parley.HookAllow()),
+		hook("any", "*", nil),
 		hook("b", "Write|Edit", parley.HookDeny("not for Bash")),
 		parley.On("", on[*wire.StopInput]),
 		hook("c", "Edit, Bash", nil),
@@ -460,13 +461,13 @@ func TestHooksByName(t *testing.T) {
 	}}
 	bubble(t, func(t *testing.T) {
 		answer, _ := asks(t, opts, `{"subtype":"hook_callback","hook_name":"PreToolUse","hook_data":{"tool_name":"Bash"}}`)
-		if !strings.Contains(string(answer.Response.Response), "d says no") || !slices.Equal(called, []string{"a", "c", "d"}) {
+		if !strings.Contains(string(answer.Response.Response), "d says no") || !slices.Equal(called, []string{"a", "any", "c", "d"}) {
 			t.Errorf("answered %s after %q", answer.Response.Response, called)
 		}
 		called = nil
-		opts.Hooks = opts.Hooks[:4]
+		opts.Hooks = opts.Hooks[:5]
 		answer, _ = asks(t, opts, `{"subtype":"hook_callback","hook_name":"PreToolUse","hook_data":{"tool_name":"Bash"}}`)
-		if !strings.Contains(string(answer.Response.Response), "allow") || !slices.Equal(called, []string{"a", "c"}) {
+		if !strings.Contains(string(answer.Response.Response), "allow") || !slices.Equal(called, []string{"a", "any", "c"}) {
 			t.Errorf("answered %s after %q", answer.Response.Response, called)
 		}
 	})

@@ -352,6 +352,13 @@ func TestToolServerCancel(t *testing.T) {
 	// not start.
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`)
 	wantContains(t, a.call("b", callBlock("6", "x")), `"id":6,`, "context canceled")
+	// Several may.
+	for _, id := range []string{"7", "8"} {
+		a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`)
+	}
+	for _, id := range []string{"7", "8"} {
+		wantContains(t, a.call("b", callBlock(id, "x")), `"id":`+id+`,`, "context canceled")
+	}
 	// A malformed one does no harm.
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled"}`)
 	a.call("b", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}`)
@@ -467,6 +474,23 @@ func TestToolServerRestart(t *testing.T) {
 	<-started
 	wantContains(t, a.call("b", initMessage), "serverInfo")
 	wantContains(t, a.await(answer), `"id":1,`, "has ended")
+}
+
+// TestToolServerIsNotified checks that notifications of the agent reach the server.
+func TestToolServerIsNotified(t *testing.T) {
+	changed := make(chan bool, 1)
+	server := mcp.NewServer(&mcp.Implementation{Name: "r"}, &mcp.ServerOptions{
+		RootsListChangedHandler: func(context.Context, *mcp.RootsListChangedRequest) { changed <- true },
+	})
+	a, _ := connectTools(t, map[string]*mcp.Server{"r": server})
+	a.call("r", initMessage)
+	a.call("r", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	a.call("r", `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
+	select {
+	case <-changed:
+	case <-testwait.Late(t):
+		t.Fatal("the server was not notified")
+	}
 }
 
 func TestToolServerNotifications(t *testing.T) {
