@@ -478,16 +478,19 @@ func TestToolServerRestart(t *testing.T) {
 
 // TestToolServerIsNotified checks that notifications of the agent reach the server.
 func TestToolServerIsNotified(t *testing.T) {
-	changed := make(chan bool, 1)
+	progress := make(chan float64, 1)
 	server := mcp.NewServer(&mcp.Implementation{Name: "r"}, &mcp.ServerOptions{
-		RootsListChangedHandler: func(context.Context, *mcp.RootsListChangedRequest) { changed <- true },
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationServerRequest) { progress <- req.Params.Progress },
 	})
 	a, _ := connectTools(t, map[string]*mcp.Server{"r": server})
 	a.call("r", initMessage)
 	a.call("r", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	a.call("r", `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
+	a.call("r", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"x","progress":7}}`)
 	select {
-	case <-changed:
+	case got := <-progress:
+		if got != 7 {
+			t.Errorf("progress %v, want 7", got)
+		}
 	case <-testwait.Late(t):
 		t.Fatal("the server was not notified")
 	}
