@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -278,10 +277,7 @@ func (d *dialog) look(content []byte) {
 	}
 	fired := p.world.Fired(r, d.setting, texts.Bytes()) || p.listener.count.Load() > 0 || Leaks(texts.Bytes(), OutsideSecret) && !strings.Contains(r.Arg, OutsideSecret)
 	if d.other != nil {
-		pid, _ := syscall.Wait4(d.other.Process.Pid, nil, syscall.WNOHANG|syscall.WUNTRACED, nil)
-		fired = fired || pid == d.other.Process.Pid
-		d.other.Process.Kill()
-		d.other.Wait()
+		fired = gotSignal(d.other) || fired
 		d.other = nil
 	}
 	if !fired {

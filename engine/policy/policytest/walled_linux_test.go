@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -55,11 +57,8 @@ func (p *player) play(r *Row, s *Setting, res *result) error {
 		return err
 	}
 	res.Fired = p.world.Fired(r, s, output) || p.listener.count.Load() > 0 || Leaks(output, OutsideSecret)
-	if bystander != nil {
-		pid, _ := syscall.Wait4(bystander.Process.Pid, nil, syscall.WNOHANG|syscall.WUNTRACED, nil)
-		res.Fired = res.Fired || pid == bystander.Process.Pid
-		bystander.Process.Kill()
-		bystander.Wait()
+	if bystander != nil && gotSignal(bystander) {
+		res.Fired = true
 	}
 	if res.Fired {
 		res.Note = tail(output, 300)
@@ -67,6 +66,25 @@ func (p *player) play(r *Row, s *Setting, res *result) error {
 	}
 	return nil
 }
+
+// gotSignal ends a process that sleeps, and reports whether a signal reached it before. A signal that was sent may not be
+// delivered yet, so it waits until none is pending and the process sleeps.
+func gotSignal(p *exec.Cmd) bool {
+	defer p.Wait()
+	defer p.Process.Kill()
+	for {
+		if pid, _ := syscall.Wait4(p.Process.Pid, nil, syscall.WNOHANG|syscall.WUNTRACED, nil); pid == p.Process.Pid {
+			return true
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
+		if err != nil || asleep.Match(status) {
+			return false
+		}
+		runtime.Gosched()
+	}
+}
+
+var asleep = regexp.MustCompile(`(?s)\nState:\tS.*\nSigPnd:\t0+\nShdPnd:\t0+\n`)
 
 // behindWall runs a command behind the read wall, and ends it after a time.
 func (p *player) behindWall(command string, view sandbox.View, limit time.Duration) (output []byte, code int, err error) {
